@@ -11,9 +11,9 @@
  *  1. A descriptor of the lower half is >= mpy_fd_base(), close-on-exec and registered. Descriptors of the real MPI and
  *     its transports are moved there by interpose.c or, if they bypass it, by occupy_low + scan around MPI_Init.
  *  2. A descriptor is unregistered before its number can be reused.
- *  3. A fork (lowerhalf/tree/fork.c) comes before or after the opening or closing of a descriptor of the lower half, not
- *     in the middle: otherwise the child would have a descriptor that nobody has registered. Exceptions are calls that
- *     can wait for long, such as accept().
+ *  3. A fork (lowerhalf/tree/fork.c) comes before or after the opening or closing of a descriptor of the lower half,
+ *     not in the middle: otherwise the child would have a descriptor that nobody has registered. Exceptions are calls
+ *     that can wait for long, such as accept().
  *  4. A thread created through pthread_create of the lower half is registered before it runs its first own instruction.
  *     It blocks every signal, so the program's signals never run on it.
  */

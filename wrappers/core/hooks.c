@@ -23,8 +23,8 @@ static int rebuild_objects(char *error, uint64_t n) {
     return 0;
 }
 
-/* The new recording needs the communicators even if MPI isn't up: the thread may be in MPI_Init, whose world it has made
- * already. */
+/* The new recording needs the communicators even if MPI isn't up: the thread may be in MPI_Init, whose world it has
+ * made already. */
 static int rebuild(char *error, uint64_t n) {
     int rc = mpy_mpi_is_up(MPY_UPPER) ? rebuild_objects(error, n) : 0;
     mpy_comm_rebuild_trace();

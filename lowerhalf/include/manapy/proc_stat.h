@@ -34,8 +34,9 @@ static inline int mpy_proc_stat(long pid, mpy_proc_stat_t *out) {
     *out = (mpy_proc_stat_t){.state = '\0'};
     const char *fields = mpy_proc_stat_fields(pid, text);
     const char *begin = fields != NULL ? strchr(text, '(') : NULL;
-    static const char format[] = " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu" /* 22 */
-                                 " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d"; /* 38 */
+    static const char format[] = " %c %d %*s %*s %*s %*s %*s %*s %*s %*s"
+                                 " %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu" /* field 22 */
+                                 " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d"; /* field 38 */
     if (begin == NULL || sscanf(fields, format, &out->state, &out->parent, &out->started, &out->exit_signal) != 4)
         return -1;
     size_t length = (size_t)(fields - 1 - ++begin);
