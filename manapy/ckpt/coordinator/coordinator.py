@@ -161,7 +161,7 @@ class Coordinator:
         )
         self.flow.increments = Increments(settings.dirty, settings.full_every)
         self._fold = Fold(self._secret, self.flow.increments, self.storage, self._prune, self._say)
-        self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
+        self.ranks = Ranks(settings.ranks, self.flow.on_away, self.flow.on_back, self.flow.on_lost)
         self.init = InitWatch(self.ranks)
         self.requests = Requests()
         self._later_stop = LaterStop(

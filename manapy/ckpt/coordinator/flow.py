@@ -17,6 +17,8 @@ Invariants
     disable them.
  5. The images of a checkpoint are in place on all hosts before it is published (storage.py).
  6. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
+ 7. Until the last rank has answered CHECK, a rank may lose its connection and come back (invariant 3 of ranks.py): it
+    gets CHECK again. Later, and between two steps, too, a lost connection ends the checkpoint.
 """
 
 from __future__ import annotations
@@ -87,6 +89,9 @@ class Flow:
         self.state_since = [0.0] * size  # last STATE of each rank
         self.disabled: set[int] = set()  # ranks that answer CHECK when their program has enabled checkpoints again
         self.gone: dict[int, str] = {}  # rank: why it takes part in no further checkpoint
+        self.away: set[int] = set()  # ranks that have lost their connection, and may come back
+        self._check = ""  # the order of CHECK of this checkpoint
+        self._failure = ""  # why this checkpoint has failed, or will fail at its next step
         self._send, self._secret = send, secret
         self._read = lru_cache(LINES_MAX)(from_wire)
         self._answer = ""
@@ -124,8 +129,9 @@ class Flow:
         """
         self.epoch += 1
         self._begun, self._released = time.monotonic(), 0.0
+        self._failure, self._check = "", f"CHECK {self.epoch} {grace_ms}"
         try:
-            checked = await self._all(Phase.CHECK, "CHECKED", {f"CHECK {self.epoch} {grace_ms}": range(self.size)})
+            checked = await self._all(Phase.CHECK, "CHECKED", {self._check: range(self.size)})
             with_callbacks = sorted(rank for rank, fields in checked.items() if fields)
             self.written, self._measured = 0, 0.0
             # not earlier: a rank sends its PLACE before CHECKED
@@ -208,6 +214,24 @@ class Flow:
         else:
             self._on_gone(rank, reason)
 
+    def on_away(self, rank: int) -> None:
+        """A rank has lost its connection, and may come back (invariant 7)."""
+        self.away.add(rank)
+        if self._checks():
+            self._answers.pop(rank, None)
+            self.disabled.discard(rank)
+        else:
+            self.fail(f"rank {rank} is lost")
+
+    def on_back(self, rank: int) -> None:
+        """It has come back."""
+        self.away.discard(rank)
+        if self._checks():
+            self._send((rank,), self._check)
+
+    def _checks(self) -> bool:
+        return self.phase is Phase.CHECK and self._step is not None and not self._step.done()
+
     def on_lost(self, rank: int, done: bool, why: str) -> None:
         """A rank is gone. ``done``: it had ended its part before."""
         if not done:
@@ -225,8 +249,9 @@ class Flow:
             self.fail(reason)
 
     def fail(self, reason: str) -> None:
-        """End the step in progress, if any."""
+        """End the step in progress, if any; between two steps, end the next one."""
         if self.phase not in (Phase.IDLE, Phase.PUBLISH, Phase.RESUME):
+            self._failure = self._failure or reason
             self._finish_step(CheckpointError(reason))
 
     # ---- for people
@@ -238,10 +263,18 @@ class Flow:
         missing = [rank for rank in range(self.size) if rank not in self._answers]
         match self.phase:
             case Phase.CHECK:
-                others = [rank for rank in missing if rank not in self.disabled]
-                return [explain_disabled(r) for r in missing if r in self.disabled] + [
-                    f"{name_ranks(others)}: no answer yet (child processes have not ended, or the host is slow)"
-                ] * bool(others)
+                others = [rank for rank in missing if rank not in self.disabled | self.away]
+                away = [rank for rank in missing if rank in self.away]
+                lines = [explain_disabled(rank) for rank in missing if rank in self.disabled]
+                if away:
+                    lines.append(
+                        f"{name_ranks(away)}: not connected (another program is starting, or the rank has died)"
+                    )
+                if others:
+                    lines.append(
+                        f"{name_ranks(others)}: no answer yet (child processes have not ended, or the host is slow)"
+                    )
+                return lines
             case Phase.WRITE:
                 so_far = f"{size(self.written, 0)} so far, " if self.storage.levels.shared else ""
                 return [f"writing: {so_far}{name_ranks(missing)} not finished"]
@@ -292,8 +325,8 @@ class Flow:
         self._enter(phase)
         self._answer, self._answers = answer, {}
         self.disabled.clear()
-        if self.gone and phase is not Phase.RESUME:
-            raise CheckpointError(next(iter(self.gone.values())))
+        if phase is not Phase.RESUME and (failure := self._failure or next(iter(self.gone.values()), "")):
+            raise CheckpointError(failure)
         self._step = asyncio.get_running_loop().create_future()
         return self._step
 

@@ -69,11 +69,17 @@ class Rank:
 class Ranks:
     """All ranks of one job.
 
-    ``on_lost(rank)`` is called when its connection is lost and may return, ``on_gone(rank, done, why)`` when it will
-    not return; done: it had ended its part.
+    ``on_away(rank)`` is called when its connection is lost and may return, ``on_back(rank)`` when it has returned,
+    ``on_gone(rank, done, why)`` when it will not return; done: it had ended its part.
     """
 
-    def __init__(self, size: int, on_lost: Callable[[int], None], on_gone: Callable[[int, bool, str], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        on_away: Callable[[int], None],
+        on_back: Callable[[int], None],
+        on_gone: Callable[[int, bool, str], None],
+    ) -> None:
         self.size = size
         self.known: dict[int, Rank] = {}
         self.killed = ""  # why KILL was or will be sent
@@ -81,7 +87,7 @@ class Ranks:
         self.lost_host = ""  # the host whose loss was the first failure
         self.failed_at = 0.0  # when the first failure was noticed, seconds since the epoch
         self._last_words = -1  # invariant 6
-        self._on_lost = on_lost
+        self._tell_away, self._tell_back = on_away, on_back
         self._tell_gone = on_gone
         self._rank0_gone = False
         self._failures: dict[Rank, int | None] = {}  # invariant 4; code None: its connection was lost
@@ -173,6 +179,8 @@ class Ranks:
             self._watch(rank.pid, lambda: self._on_gone(rank))
         if self.killed:
             self.send((number,), protocol.join("KILL", 1, self.killed))
+        if before is not None:
+            self._tell_back(number)
         return rank
 
     @property
@@ -232,7 +240,7 @@ class Ranks:
         self._to_all = None
         self._note_failure(rank, None)
         rank.channel.close()
-        self._on_lost(rank.number)
+        self._tell_away(rank.number)
 
     def kill(self, reason: str, code: int = 1, after: float = 0.0) -> None:
         """End all ranks with this exit code, after so many seconds."""

@@ -179,6 +179,61 @@ def test_rank_comes_back_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     play(tmp_path, test)
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_rank_comes_back_while_ranks_are_checked(tmp_path: Path, progress: None, answered: bool) -> None:
+    """A rank that execs, or hands over to a child, gets CHECK again: its answer was that of another process."""
+
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[2].act["CHECK"] = "hold"
+        if not answered:
+            fake.ranks[1].act["CHECK"] = "hold"
+        command = await fake.ask("CHECKPOINT continue -1")
+        for rank in fake.ranks:
+            await rank.until("CHECK")
+        fake.ranks[1].die()
+        await command.until("PROGRESS rank 1: not connected")
+        fake.ranks[1].act.clear()
+        await fake.ranks[1].connect(fake.dir)
+        await fake.ranks[1].until("CHECK", 2)
+        fake.ranks[2].send("CHECKED 1")
+        assert (await command.end())[-1] == f"RESULT ok {fake.dir}/ckpt-000001"
+
+    play(tmp_path, test)
+
+
+def test_checkpoint_while_a_rank_is_away(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[1].die()
+        await fake.until(lambda: not fake.coordinator.ranks.known[1].connected)
+        command = await fake.ask("CHECKPOINT continue -1")
+        await fake.ranks[0].until("CHECK")
+        await fake.ranks[1].connect(fake.dir)
+        assert (await command.end())[-1] == f"RESULT ok {fake.dir}/ckpt-000001"
+
+    play(tmp_path, test)
+
+
+def test_rank_lost_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has answered CHECK, and has come back before the next step begins. But CHECK was answered by another
+    process."""
+
+    async def test(fake: FakeJob) -> None:
+        async def open_slowly(*arguments: Any) -> Path:
+            fake.ranks[1].die()
+            await fake.until(lambda: not fake.coordinator.ranks.known[1].connected)
+            await fake.ranks[1].connect(fake.dir)
+            await fake.until(lambda: fake.coordinator.ranks.known[1].connected)
+            return await opened(*arguments)
+
+        opened = fake.coordinator.storage.open
+        with monkeypatch.context() as patched:
+            patched.setattr(fake.coordinator.storage, "open", open_slowly)
+            assert await fake.checkpoint() == "RESULT failed rank 1 is lost"
+        assert "ok" in await fake.checkpoint()
+
+    play(tmp_path, test)
+
+
 def test_contradicting_report(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["INTENT"] = "ROWS {epoch} 1 1 nonsense"
