@@ -62,7 +62,6 @@
 #define FINISH_WAIT_CHAIN_S 600
 #define PART_MS 5000            /* longest wait for the coordinator to notice that a connection ends */
 #define BACK_MS 2000            /* longest wait for this process to speak again */
-#define SPEAKER_MS 500          /* time for another rank to print a line */
 #define TREE_TEXT 16384         /* 128 processes */
 #define WRITING_WAIT_S 600 /* time for the image that is written beside the program */
 
@@ -384,11 +383,8 @@ static void on_kill(char *line) {
     int code = (int)number(&line);
     char *reason = mpy_field(&line);
     if (reason == NULL || !mpy_wire_decode(reason)) reason = NULL;
-    if (reason != NULL && reason[0] == '\0') { /* another rank prints the reason: if we end, mpirun may end it first */
-        usleep(SPEAKER_MS * 1000);
-        mpy_sys(SYS_exit_group, code);
-    }
-    plane.config.engine->abort_job(code != 0 ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
+    bool quiet = reason != NULL && reason[0] == '\0'; /* another rank prints the reason */
+    plane.config.engine->abort_job(code != 0 || quiet ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
 }
 
 static void on_say(char *line) {

@@ -66,8 +66,8 @@ typedef struct mpy_engine_ops {
     /* Let the program continue. With exit_after, end the process with MPY_EXIT_CHECKPOINTED instead (does not
      * return). */
     int (*resume)(int exit_after, char *error, size_t n);
-    /* Print the reason and end the whole job with exit code `code` (MPI_Abort if MPI is up). Called on the control
-     * thread at any time, also while another operation runs. Does not return. */
+    /* Print the reason and end the whole job with exit code `code` (MPI_Abort if MPI is up); with an empty reason only
+     * this rank ends. Called on the control thread at any time, also while another operation runs. Does not return. */
     void (*abort_job)(int code, const char *reason);
     /* Comma-separated paths of the shared memory that the real MPI has mapped, "-" if none. Any thread; may be NULL. */
     void (*segments)(char *out, size_t n);

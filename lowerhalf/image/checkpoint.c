@@ -134,7 +134,13 @@ static int resume(int exit_after, char *error, size_t n) {
     return r;
 }
 
-static void abort_job(int code, const char *reason) { MPY_LOWER->svc->die(reason, code); }
+enum { SPEAKER_MS = 500 }; /* for another rank to print the reason: if this one ends, mpirun may end that one, too */
+
+static void abort_job(int code, const char *reason) {
+    if (reason[0]) MPY_LOWER->svc->die(reason, code);
+    usleep(SPEAKER_MS * 1000);
+    mpy_sys(SYS_exit_group, code);
+}
 
 const mpy_engine_ops_t mpy_engine = {.check = check,
                                      .call = call,

@@ -62,7 +62,7 @@ static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
         return mpy_engine.stop(answer->text, sizeof answer->text);
     case MPY_TREE_WRITE: return write_image(order, answer);
     case MPY_TREE_RESUME: mpy_companion_release(); return 0;
-    case MPY_TREE_EXIT: mpy_sys(SYS_exit_group, MPY_EXIT_CHECKPOINTED);
+    case MPY_TREE_EXIT: mpy_sys(SYS_exit_group, order->value);
     }
     return mpy_reason(answer->text, sizeof answer->text, "unknown order %u", order->kind);
 }

@@ -15,6 +15,7 @@
 #include "control/control.h"
 #include "image/checkpoint.h"
 #include "isolate/trap/trap.h"
+#include <manapy/control.h>
 #include "member.h"
 #include "process/children.h"
 #include "tree.h"
@@ -22,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ORDER_MS = 600000, JOIN_MS = 2000 };
+enum { ORDER_MS = 600000, JOIN_MS = 2000, OTHERS_MS = 250 };
 
 static mpy_image_member_t members[MPY_TREE_MAX];
 static uint32_t nmembers;
@@ -126,15 +127,23 @@ static int persist(mpy_image_result_t *result, char *error, size_t n) {
 
 static int resume(int exit_after, char *error, size_t n) {
     if (leads && exit_after) mpy_control_leave_process_manager(); /* before its first process ends */
-    if (leads && order(&(mpy_tree_message_t){.kind = exit_after ? MPY_TREE_EXIT : MPY_TREE_RESUME}, error, n))
+    const mpy_tree_message_t what = {.kind = exit_after ? MPY_TREE_EXIT : MPY_TREE_RESUME,
+                                     .value = MPY_EXIT_CHECKPOINTED};
+    if (leads && order(&what, error, n))
         error[0] = '\0'; /* they have ended */
     return mpy_engine.resume(exit_after, error, n);
+}
+
+/* When the first rank has ended, mpirun ends the others: they need time to end their processes, too. */
+static void abort_job(int code, const char *reason) {
+    if (mpy_tree_end(code) && reason[0]) usleep(OTHERS_MS * 1000);
+    mpy_engine.abort_job(code, reason);
 }
 
 const mpy_engine_ops_t *mpy_tree_engine(void) {
     static mpy_engine_ops_t ops;
     ops = mpy_engine;
     ops.check = check, ops.stop = stop, ops.write = write_images, ops.capture = capture, ops.persist = persist;
-    ops.resume = resume;
+    ops.resume = resume, ops.abort_job = abort_job;
     return &ops;
 }

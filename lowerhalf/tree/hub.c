@@ -7,9 +7,9 @@
  *  1. At most one process of the tree is the MPI process, once and for all: a process manager answers the MPI_Init of a
  *     rank only once. As long as it runs, it speaks for the rank, and the hub's control thread is away
  *     (control/control.h). The hub speaks before and after.
- *  2. The MPI process gives the orders. The hub carries each out itself and passes it on to all other members, one
- *     after the other. The answer is that of the first that fails. If the hub is the MPI process itself, its engine
- *     (engine.c) sends them to this thread, which only passes them on.
+ *  2. The MPI process gives the orders. The hub passes each on to all other members, carries it out itself meanwhile,
+ *     and then takes their answers: all work at the same time. The answer is that of the first that fails. If the hub
+ *     is the MPI process itself, its engine (engine.c) sends them to this thread, which only passes them on.
  *  3. If the MPI process ends without a word, it has failed (a child that it has forked may hold its line open). The
  *     hub does not speak for the rank then: the coordinator ends the job. All halted processes go on.
  *  4. If a process has come during a stop, all go on and are stopped again: a process that is halted can make none.
@@ -42,7 +42,10 @@ enum { JOIN_MS = 5000, LOOK_MS = 5, AGAIN_MS = 50 };
 enum { STOPS = 20 }; /* in which more processes may have come */
 enum { ORDER_MS = 120000 }; /* a process needs at most 30 s to stop; its image may take longer on a slow disk */
 
-typedef struct guest { int pid, line; } guest_t;
+typedef struct guest {
+    int pid, line;
+    bool asked; /* the order has been sent to it */
+} guest_t;
 
 static int door[2] = {-1, -1}; /* the hub's end, the members' end */
 static guest_t guests[MPY_TREE_MAX];
@@ -51,6 +54,7 @@ static int leader;             /* pid of the MPI process; 0: none yet */
 static int leader_fd = -1;     /* pidfd of it; -1: it has ended, or the kernel has none */
 static bool leader_ended;
 static volatile bool leads_itself;
+static volatile bool serves, told; /* the thread runs; it has told the others to end */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of leader and leads_itself */
 
 int mpy_tree_door(void) { return door[0]; }
@@ -63,7 +67,7 @@ bool mpy_tree_found(char *error, size_t n) {
 /* ---- guests ---- */
 
 static void admit(int pid, int line) {
-    if (line >= 0 && nguests < MPY_TREE_MAX - 2) guests[nguests++] = (guest_t){pid, line};
+    if (line >= 0 && nguests < MPY_TREE_MAX - 2) guests[nguests++] = (guest_t){.pid = pid, .line = line};
     else if (line >= 0) mpy_fd_close(line); /* it runs on, and a checkpoint names it */
 }
 
@@ -78,11 +82,27 @@ static guest_t *guest_of(int pid) {
     return NULL;
 }
 
+/* EXIT, from the MPI process on its line, or from this process (-1), which then ends by itself. */
+static void leave(const mpy_tree_message_t *order, int line) {
+    mpy_tree_message_t answer = {.kind = MPY_TREE_ANSWER}, halt = *order;
+    struct pollfd p = {.fd = leader_fd, .events = POLLIN};
+    halt.kind = MPY_TREE_STOP; /* or the script would go on when one of the others has ended */
+    if (order->index && leader != getpid()) mpy_companion_do(&halt, &answer);
+    for (int i = 0; i < nguests; i++)
+        if (guests[i].pid != leader) mpy_tree_send(guests[i].line, order, -1);
+    told = true;
+    if (line >= 0) mpy_tree_send(line, &(mpy_tree_message_t){.kind = MPY_TREE_ANSWER}, -1);
+    if (line < 0 || leader == getpid()) return;
+    poll(&p, leader_fd >= 0, (int)order->index);
+    mpy_companion_do(order, &answer); /* does not return */
+}
+
 /* Those who have come meanwhile. Returns their number. */
 static int open_door(void) {
     mpy_tree_message_t m;
     int line, came = 0;
     while (mpy_tree_receive(door[0], &m, &line, 0) > 0) {
+        if (m.kind == MPY_TREE_EXIT) leave(&m, -1);
         if (m.kind != MPY_TREE_JOIN) continue;
         admit(m.pid, line);
         came++;
@@ -121,10 +141,11 @@ static void name_process(int pid, mpy_tree_message_t *answer) {
 }
 
 /* A guest that has ended has nothing to save: the answer's pid is -1. */
-static void pass_on(guest_t *g, const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
+static void hear(const guest_t *g, int64_t until, mpy_tree_message_t *answer) {
     *answer = (mpy_tree_message_t){0};
-    if (has_ended(g->pid)) return explain_end(g, answer);
-    int got = mpy_tree_send(g->line, order, -1) ? mpy_tree_receive(g->line, answer, NULL, ORDER_MS) : -1;
+    if (!g->asked) return explain_end(g, answer);
+    const int64_t left = until - mpy_now_ms();
+    int got = mpy_tree_receive(g->line, answer, NULL, left > 0 ? (int)left : 0);
     if (got < 0) *answer = (mpy_tree_message_t){.pid = -1};
     if (got == 0) answer->value = mpy_reason(answer->text, sizeof answer->text, "process %d does not answer", g->pid);
     else if (answer->value) name_process(g->pid, answer);
@@ -139,23 +160,40 @@ static void note_pids(mpy_tree_message_t *order) {
         if (guests[i].pid != leader) order->pids[order->npids++] = guests[i].pid;
 }
 
-/* Sends each part of an answer to WRITE, and puts the last word into *answer. */
-static void everywhere(mpy_tree_message_t *order, mpy_tree_message_t *answer, int line) {
-    note_pids(order);
-    *answer = (mpy_tree_message_t){0};
-    if (leader != getpid()) {
-        mpy_companion_do(order, answer);
-        if (answer->kind == MPY_TREE_PART && answer->value == 0) mpy_tree_send(line, answer, -1);
+static void ask_guests(mpy_tree_message_t *order) {
+    for (int i = 0; i < nguests; i++) {
+        if (guests[i].pid == leader) continue;
+        guests[i].asked = !has_ended(guests[i].pid) && mpy_tree_send(guests[i].line, order, -1);
         order->index++;
     }
-    for (int i = 0; i < nguests && (answer->value == 0 || order->kind == MPY_TREE_RESUME); i++) {
+}
+
+/* Keeps the first failure, and sends each part of an answer to WRITE to the MPI process. */
+static void note_answer(const mpy_tree_message_t *said, mpy_tree_message_t *answer, int line) {
+    if (answer->value == 0) *answer = *said;
+    if (said->kind == MPY_TREE_PART && answer->value == 0) mpy_tree_send(line, said, -1);
+}
+
+/* Sends each part of an answer to WRITE, and puts the last word into *answer. */
+static void everywhere(mpy_tree_message_t *order, mpy_tree_message_t *answer, int line) {
+    const int64_t until = mpy_now_ms() + ORDER_MS;
+    mpy_tree_message_t said;
+    note_pids(order);
+    const mpy_tree_message_t mine = *order;
+    *answer = (mpy_tree_message_t){0};
+    order->index += leader != getpid();
+    ask_guests(order);
+    if (leader != getpid()) {
+        mpy_companion_do(&mine, &said);
+        note_answer(&said, answer, line);
+    }
+    for (int i = 0; i < nguests; i++) {
         if (guests[i].pid == leader) continue;
-        pass_on(&guests[i], order, answer);
-        order->index++;
-        if (answer->pid == -1 && order->kind == MPY_TREE_WRITE)
-            answer->value = mpy_reason(answer->text, sizeof answer->text, "process %d has ended", guests[i].pid);
-        if (answer->pid == -1) drop(&guests[i--]);
-        else if (answer->kind == MPY_TREE_PART && answer->value == 0) mpy_tree_send(line, answer, -1);
+        hear(&guests[i], until, &said);
+        if (said.pid == -1 && order->kind == MPY_TREE_WRITE)
+            said.value = mpy_reason(said.text, sizeof said.text, "process %d has ended", guests[i].pid);
+        note_answer(&said, answer, line);
+        if (said.pid == -1) drop(&guests[i--]);
     }
     answer->kind = MPY_TREE_ANSWER;
 }
@@ -294,14 +332,6 @@ static void carry_out(mpy_tree_message_t *order, int line) {
     mpy_tree_send(line, &answer, -1);
 }
 
-static void leave(const mpy_tree_message_t *order, int line) {
-    mpy_tree_message_t answer;
-    for (int i = 0; i < nguests; i++)
-        if (guests[i].pid != leader) mpy_tree_send(guests[i].line, order, -1);
-    mpy_tree_send(line, &(mpy_tree_message_t){.kind = MPY_TREE_ANSWER}, -1);
-    if (leader != getpid()) mpy_companion_do(order, &answer); /* does not return */
-}
-
 /* ---- the MPI process ---- */
 
 static void watch_leader(void) {
@@ -365,6 +395,14 @@ bool mpy_hub_has_kin(void) {
     return mpy_kin_find(&self, 1, &found, 1) > 0;
 }
 
+bool mpy_hub_end(int code) {
+    const mpy_tree_message_t end = {.kind = MPY_TREE_EXIT, .value = code, .index = MPY_LAST_WORD_MS};
+    const int64_t until = mpy_now_ms() + MPY_LAST_WORD_MS;
+    bool sent = serves && mpy_tree_send(door[1], &end, -1);
+    while (sent && !told && mpy_now_ms() < until) poll(NULL, 0, 1);
+    return sent;
+}
+
 void mpy_hub_orders_itself(void) {
     pthread_mutex_lock(&lock);
     leader = getpid();
@@ -375,7 +413,7 @@ int mpy_hub_forked(void) {
     for (int i = 0; i < nguests; i++) mpy_fd_close(guests[i].line);
     if (leader_fd >= 0) mpy_fd_close(leader_fd);
     mpy_fd_close(door[0]);
-    door[0] = leader_fd = -1, nguests = leader = 0;
+    door[0] = leader_fd = -1, nguests = leader = 0, serves = false;
     return door[1];
 }
 
@@ -413,5 +451,6 @@ static void *hub_main(void *unused) {
 
 void mpy_tree_serve(void) {
     char error[256];
+    serves = true;
     if (!mpy_tree_thread(hub_main, error, sizeof error)) mpy_fail(1, "%s", error);
 }

@@ -207,6 +207,12 @@ int mpy_tree_lead(char *error, size_t n) {
     return 1;
 }
 
+bool mpy_tree_end(int code) {
+    mpy_tree_message_t answer, end = {.kind = MPY_TREE_EXIT, .value = code, .index = MPY_LAST_WORD_MS};
+    if (!is_member()) return mpy_hub_end(code);
+    return role == LEADS && mpy_member_order(&end) && mpy_member_answer(&answer, MPY_LAST_WORD_MS);
+}
+
 void mpy_tree_hand_back(void) {
     mpy_tree_message_t answer, back = {.kind = MPY_TREE_BACK, .value = (int)MPY_UPPER->mpi_finalized};
     if (mpy_member_order(&back)) mpy_member_answer(&answer, BACK_MS);

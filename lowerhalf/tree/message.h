@@ -7,8 +7,9 @@
 
 enum { MPY_TREE_MAX = 128 }; /* processes of a tree that can be saved */
 
-/* To the hub: JOIN on the door; LEAD, BACK and the orders from the MPI process on its line. From the hub: the same
- * orders to the other processes. ANSWER to everything but JOIN; to WRITE with PART before, one for each image. */
+/* To the hub: JOIN on the door, and EXIT from itself; LEAD, BACK and the orders from the MPI process on its line. From
+ * the hub: the same orders to the other processes. ANSWER to everything but what comes on the door; to WRITE with PART
+ * before, one for each image. */
 typedef enum {
     MPY_TREE_JOIN = 1, /* with the far end of the line of a new process */
     MPY_TREE_LEAD,     /* a process is about to load the MPI library */
@@ -17,7 +18,7 @@ typedef enum {
     MPY_TREE_STOP,
     MPY_TREE_WRITE,
     MPY_TREE_RESUME,
-    MPY_TREE_EXIT,
+    MPY_TREE_EXIT,     /* ends the process */
     MPY_TREE_PART,
     MPY_TREE_ANSWER,
 } mpy_tree_kind_t;
@@ -25,8 +26,9 @@ typedef enum {
 typedef struct mpy_tree_message {
     uint32_t kind;
     int32_t pid;     /* JOIN, LEAD: who; answer to a LEAD that is refused: who leads */
-    int32_t value;   /* ANSWER: 0, or -1 with the reason in `text`. CHECK: grace in ms. BACK: MPI was finalized */
-    uint32_t index;  /* WRITE: of the image */
+    int32_t value;   /* ANSWER: 0, or -1 with the reason in `text`. CHECK: grace in ms. BACK: MPI was finalized.
+                      EXIT: the exit code */
+    uint32_t index;  /* WRITE: of the image; EXIT: ms after which the first process ends, at the latest */
     uint64_t bytes;  /* PART: memory saved */
     uint32_t npids;
     int32_t pids[MPY_TREE_MAX]; /* orders: all processes of the tree */

@@ -17,6 +17,9 @@ bool mpy_hub_is_away(void);
 /* In a forked child of the hub, which is a member only. Returns the members' end of the door. */
 int mpy_hub_forked(void);
 void mpy_hub_make_way(void);
+bool mpy_hub_end(int code); /* mpy_tree_end in the first process */
+/* How long a process that is about to end waits for the others of its tree. */
+enum { MPY_LAST_WORD_MS = 2000 };
 void mpy_boxes_make_way(void); /* restore.c */
 /* member.c: a forked child joins; its parent was the hub or a member */
 void mpy_member_forked(void);

@@ -45,6 +45,11 @@ const mpy_engine_ops_t *mpy_tree_engine(void);
  * is the first), its state as in proc(5), its name. Empty if there is only one. */
 void mpy_tree_look(char *text, size_t n);
 
+/* This process speaks for the rank, and is about to end: ends all others of the tree with this exit code. Otherwise
+ * those that mpirun does not end (of another process group) would live on. The first process is halted, and ends after
+ * this one. Returns false if there are no others. */
+bool mpy_tree_end(int code);
+
 /* The base of reserved descriptors has risen: moves ours above it. */
 void mpy_tree_make_way(void);
 

@@ -1,4 +1,4 @@
-"""`manapy status` and `inspect` show the processes of ranks that are trees."""
+"""`manapy status` and `inspect` show the processes of ranks that are trees, `manapy stop` ends them."""
 
 from __future__ import annotations
 
@@ -127,3 +127,17 @@ def test_on_other_hosts(make_job: Callable[..., Job], nodes: Cluster, wide: str)
     start(job, wide)
     assert "2 ranks with 4 processes each" in status(job)
     end(job)
+
+
+@pytest.mark.parametrize("script", [SCRIPT, f"timeout 900 sleep 900; {SCRIPT}"], ids=["solver", "before the solver"])
+def test_stop_ends_all_processes(job: Job, wide: str, script: str) -> None:
+    """mpirun ends its own children, and their process group; timeout(1) has made one of its own."""
+    job.env["SOLVER"] = wide
+    job.start("bash", "-c", script)
+    names = NAMES if script == SCRIPT else ["bash", "sleep", "timeout"]
+    until(lambda: all(sorted(tree) == names for tree in trees(job)), lambda: f"the trees: {trees(job)}")
+    pids = [process["pid"] for tree in trees(job) for process in tree.values()]
+    assert manapy("stop", job.dir, "--no-checkpoint").returncode == 0
+    until_gone(pids)
+    job.wait()
+    assert job.output().count("the job was stopped (manapy stop)") == 1
