@@ -39,7 +39,7 @@ from . import protocol
 # until an agent has started and tried its store; for slow hosts: an agent that ends is noticed at once
 START_SECONDS = 60.0
 END_SECONDS = 10.0
-MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
+MANAPY = "import sys; from manapy.cli import program; sys.exit(program())"
 _PATH_MAX = 107  # bytes of a UNIX-domain socket's path (unix(7))
 
 
