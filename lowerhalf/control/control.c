@@ -1,15 +1,12 @@
 /* control.c - the control thread: this rank's side of the control protocol (manapy/control.h). Lower
- * half; libc; all signals blocked.
+ * half; libc; all signals blocked. epoch.c handles the messages of a checkpoint.
  *
  * Invariants
  *  1. This thread never runs a step of the engine itself (worker.c does), so that it always receives ABORT and KILL.
- *  2. After a request for engine->call or stop, engine->resume always follows, after the phase is NONE again. After a
- *     capture engine->persist follows, also if the checkpoint is given up: then it ends the writer. It runs beside the
- *     program, when the epoch of the clock has ended; `captured` remembers that of the checkpoint.
- *  3. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
+ *  2. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
  *     Without its node's agent (join/node.c) the rank ends, because the coordinator takes the whole node for lost.
  *     At the start, this thread tries to connect for minutes.
- *  4. In a tree of processes one process speaks for the rank at a time. The thread of another one is AWAY: it has no
+ *  3. In a tree of processes one process speaks for the rank at a time. The thread of another one is AWAY: it has no
  *     connection, and it only notices the end of its program. It leaves only between two checkpoints.
  */
 #define _GNU_SOURCE
@@ -21,7 +18,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -34,8 +30,8 @@
 #include "base/now.h"
 #include "base/reason.h"
 #include "base/sys.h"
-#include "callbacks.h"
 #include "clockside.h"
+#include "epoch.h"
 #include "isolate/fdguard.h"
 #include "join/chain.h"
 #include "join/node.h"
@@ -72,17 +68,6 @@ static struct {
     mpy_control_config_t config;
     mpy_wire_t wire;
     mpy_text_t out;
-    uint64_t epoch;          /* the pending epoch; 0: none */
-    uint64_t check_epoch;
-    /* CHECK arrived while a step of the last epoch runs, or while the program forbids checkpoints */
-    bool check_waits;
-    int check_grace_ms;
-    bool stop_asked;         /* invariant 2 */
-    bool resuming;           /* the RESUME step runs; the epoch ends after it */
-    bool released;           /* the step runs because of RESUME, not of an abort, and must be answered */
-    uint64_t captured;       /* epoch of the image that is written beside the program, or was; 0: none */
-    bool persisting;         /* that image is not complete yet */
-    bool given_up;           /* nobody wants it any more */
     const char *mpi_state;   /* as last sent in PROGRAM */
     int64_t tickets_sent;
     uint32_t place_sent;     /* the version of the place that was sent */
@@ -92,7 +77,7 @@ static struct {
     pthread_mutex_t go_lock;
     pthread_cond_t go_changed; /* go or seat, or the coordinator is lost */
     go_t go;
-    seat_t seat;             /* invariant 4 */
+    seat_t seat;             /* invariant 3 */
 } plane = {.go_lock = PTHREAD_MUTEX_INITIALIZER, .go_changed = PTHREAD_COND_INITIALIZER};
 
 #define WORDS (&mpy_control_words)
@@ -149,152 +134,17 @@ static void set_finish_taken(void) {
     mpy_futex_wake(&WORDS->finish_taken);
 }
 
-/* ---- the end of an epoch ---- */
-
-static void leave_epoch(void) {
-    plane.epoch = 0;
-    plane.stop_asked = plane.resuming = false;
-    MPY_LOWER->cancelled = 0;
-}
-
-static void start_resume(bool released, bool exit_after) {
-    if (released) MPY_UPPER->checkpoints++; /* nobody reads it now: all threads are stopped */
-    mpy_clockside_end();
-    plane.resuming = true;
-    plane.released = released;
-    plane.given_up = !released;
-    if (released && exit_after) { /* this step does not return */
-        mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\nDONE 0\n", plane.epoch);
-        plane.done_sent = true;
-        flush();
-        set_finish_taken();
-    }
-    mpy_worker_run(MPY_STEP_RESUME, exit_after, NULL);
-}
-
-/* Give up the image that is written beside the program, or was. */
-static void give_up_image(void) {
-    if (plane.given_up) return;
-    plane.given_up = true;
-    __atomic_sub_fetch(&MPY_UPPER->checkpoints, 1, __ATOMIC_SEQ_CST); /* start_resume has counted it */
-    if (plane.persisting && !plane.resuming) MPY_LOWER->cancelled = 1;
-}
-
-static void start_persist(void) {
-    MPY_LOWER->cancelled = plane.given_up;
-    mpy_worker_run(MPY_STEP_PERSIST, 0, NULL);
-}
-
-/* Give up the epoch. If a step of the epoch still runs, give up when the step has ended. */
-static void abandon(void) {
-    if (plane.epoch == 0 || plane.resuming) return;
-    if (mpy_worker_busy()) {
-        MPY_LOWER->cancelled = 1;
-    } else if (plane.stop_asked) {
-        start_resume(false, false);
-    } else {
-        mpy_clockside_end();
-        leave_epoch();
-    }
-}
-
-/* Wait before the checkpoint if the program forbids it now: nothing has stopped yet. If the program forbids it later,
- * the clock waits. */
-static bool wait_until_allowed(void) {
-    bool told = MPY_LOWER->allow_awaited;
-    MPY_LOWER->allow_awaited = 1;
-    mpy_clockside_barrier(); /* a thread that allows checkpoints reads allow_awaited afterwards */
-    if (MPY_UPPER->disabled > 0) {
-        if (!told) mpy_text_add(&plane.out, "DISABLED %" PRIu64 "\n", plane.check_epoch);
-        return true;
-    }
-    MPY_LOWER->allow_awaited = 0;
-    return false;
-}
-
-/* The answer to CHECK also tells the coordinator that this rank has left the last epoch. */
-static void start_check(void) {
-    if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy() || wait_until_allowed()) return;
-    plane.check_waits = false;
-    mpy_callbacks_expect(true);
-    mpy_worker_run(MPY_STEP_CHECK, plane.check_grace_ms, NULL);
-}
-
-static void add_reason(const char *kind, uint64_t epoch, const char *reason) {
-    mpy_text_add(&plane.out, "%s %" PRIu64 " ", kind, epoch);
-    mpy_text_add_encoded(&plane.out, reason);
-    mpy_text_add(&plane.out, "\n");
-}
-
-static void add_written(uint64_t epoch, const mpy_image_result_t *image) {
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
-    mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", epoch, image->bytes,
-                 image->file_bytes, image->crc, image->seconds);
-    mpy_text_add_encoded(&plane.out, host);
-    mpy_text_add(&plane.out, " %s %" PRIu64 " %s\n", image->seal[0] != '\0' ? image->seal : "%", image->kept,
-                 image->way[0] != '\0' ? image->way : "%");
-}
-
-static void on_persisted(const mpy_step_result_t *r) {
-    MPY_LOWER->cancelled = 0;
-    plane.persisting = false;
-    if (plane.given_up) return;
-    if (r->rc == 0) {
-        add_written(plane.captured, &r->image);
-    } else {
-        give_up_image();
-        add_reason("FAILED", plane.captured, r->error);
-    }
-}
-
-static void on_step_done(const mpy_step_result_t *r) {
-    if (r->step == MPY_STEP_CAPTURE && r->rc == 0) {
-        plane.captured = plane.epoch;
-        plane.persisting = true;
-        __atomic_store_n(&WORDS->writing, 1, __ATOMIC_SEQ_CST);
-    }
-    if (r->step == MPY_STEP_CHECK) {
-        MPY_LOWER->cancelled = 0;
-        /* this step belongs to a checkpoint that was given up; the next CHECK is already here */
-        if (plane.check_waits) {
-        } else if (r->rc == 0) {
-            const char *callbacks = mpy_callbacks_expected() ? " 1" : "";
-            mpy_text_add(&plane.out, "CHECKED %" PRIu64 "%s\n", plane.check_epoch, callbacks);
-        } else {
-            add_reason("REFUSED", plane.check_epoch, r->error);
-        }
-    } else if (r->step == MPY_STEP_RESUME) {
-        if (r->rc != 0) plane.config.engine->abort_job(1, r->error);
-        if (plane.released) mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\n", plane.epoch);
-        leave_epoch();
-        if (plane.persisting) start_persist();
-    } else if (r->step == MPY_STEP_PERSIST) {
-        on_persisted(r);
-    } else if (MPY_LOWER->cancelled) {
-        MPY_LOWER->cancelled = 0;
-        start_resume(false, false);
-    } else if (r->rc != 0) {
-        add_reason("FAILED", plane.epoch, r->error);
-    } else if (r->step == MPY_STEP_WRITE) {
-        add_written(plane.epoch, &r->image);
-    } else if (r->step == MPY_STEP_CAPTURE) {
-        add_reason("CAPTURED", plane.epoch, r->why_not);
-    } else {
-        const char *answer = r->step == MPY_STEP_CALL ? "CALLED" : r->step == MPY_STEP_STOP ? "STOPPED" : "DRAINED";
-        mpy_text_add(&plane.out, "%s %" PRIu64 "\n", answer, plane.epoch);
-    }
-}
-
-/* The result of the step that has ended, if any. */
-static void take_step(void) {
-    mpy_step_result_t result;
-    if (mpy_worker_take(&result)) on_step_done(&result);
+/* The step that runs next does not return. */
+static void say_last_words(void) {
+    mpy_text_add(&plane.out, "DONE 0\n");
+    plane.done_sent = true;
+    flush();
+    set_finish_taken();
 }
 
 /* The end of the program may wait for the image; the last report of it must have been sent. */
 static void set_writing_ended(void) {
-    if (!WORDS->writing || plane.persisting) return;
+    if (!WORDS->writing || mpy_epoch_persisting()) return;
     __atomic_store_n(&WORDS->writing, 0, __ATOMIC_SEQ_CST);
     mpy_futex_wake(&WORDS->writing);
 }
@@ -341,7 +191,7 @@ static void report_place(void) {
 static void end_as_member(void) {
     flush();
     set_writing_ended();
-    if (plane.persisting) return;
+    if (mpy_epoch_persisting()) return;
     part();
     plane.config.hand_back();
     plane.done_sent = true;
@@ -352,8 +202,7 @@ static void on_event(void) {
     uint64_t count;
     if (read(WORDS->event, &count, sizeof count) < 0) {}
     report_place();
-    take_step();
-    start_check();
+    mpy_epoch_take_step();
     report_program();
     mpy_clockside_report(&plane.out);
     int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
@@ -367,24 +216,21 @@ static void on_event(void) {
     if (finish) mpy_text_add(&plane.out, "DONE %d\n", WORDS->exit_code);
     flush();
     plane.done_sent |= finish;
-    if (finish && plane.persisting && speaks()) say("the program has ended; its checkpoint is still being written");
+    if (finish && mpy_epoch_persisting() && speaks())
+        say("the program has ended; its checkpoint is still being written");
     if (finish && !plane.in_chain) set_finish_taken();
     set_writing_ended();
 }
 
 /* ---- messages ---- */
 
-static uint64_t number(char **line) {
-    char *field = mpy_field(line);
-    return field != NULL ? strtoull(field, NULL, 10) : 0;
-}
-
 static void on_kill(char *line) {
-    int code = (int)number(&line);
+    int code = (int)mpy_field_number(&line);
     char *reason = mpy_field(&line);
     if (reason == NULL || !mpy_wire_decode(reason)) reason = NULL;
     bool quiet = reason != NULL && reason[0] == '\0'; /* another rank prints the reason */
-    plane.config.engine->abort_job(code != 0 || quiet ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
+    if (reason == NULL) reason = "the coordinator ends the job";
+    plane.config.engine->abort_job(code != 0 || quiet ? code : 1, reason);
 }
 
 static void on_say(char *line) {
@@ -393,7 +239,7 @@ static void on_say(char *line) {
 }
 
 static void on_ticket(char *line) {
-    int64_t ticket = (int64_t)number(&line);
+    int64_t ticket = (int64_t)mpy_field_number(&line);
     char *outcome = mpy_field(&line);
     bool ok = outcome != NULL && strcmp(outcome, "ok") == 0;
     char *reason = mpy_field(&line);
@@ -409,56 +255,9 @@ static void on_tree(char *line) {
     static char text[TREE_TEXT];
     report_program();
     plane.config.look(text, sizeof text);
-    mpy_text_add(&plane.out, "TREE %" PRIu64 " ", number(&line));
+    mpy_text_add(&plane.out, "TREE %" PRIu64 " ", mpy_field_number(&line));
     mpy_text_add_encoded(&plane.out, text);
     mpy_text_add(&plane.out, "\n");
-}
-
-/* The fields of WRITE and CAPTURE. */
-static bool read_order(char *line, mpy_image_order_t *order) {
-    char *directory = mpy_field(&line), *way = mpy_field(&line);
-    *order = (mpy_image_order_t){.epoch = plane.epoch, .base_epoch = number(&line)};
-    if (way != NULL) snprintf(order->way, sizeof order->way, "%s", way);
-    char *base = mpy_field(&line);
-    if (directory == NULL || !mpy_wire_decode(directory) || (base != NULL && !mpy_wire_decode(base))) return false;
-    snprintf(order->directory, sizeof order->directory, "%s", directory);
-    if (base == NULL || snprintf(order->base, sizeof order->base, "%s", base) >= (int)sizeof order->base)
-        order->base_epoch = 0;
-    return true;
-}
-
-/* Handles a message of the pending epoch. The caller has dropped messages of an epoch that is being given up. */
-static void on_epoch_message(const char *kind, char *line) {
-    mpy_text_t *out = &plane.out;
-    if (strcmp(kind, "TARGETS") == 0) {
-        bool more = number(&line) != 0;
-        mpy_field(&line); /* the number of rows */
-        mpy_clockside_targets(more, line, out);
-    } else if (strcmp(kind, "TARGET") == 0) {
-        char *cid = mpy_field(&line);
-        if (cid != NULL) mpy_clockside_target(strtoull(cid, NULL, 16), number(&line), out);
-    } else if (strcmp(kind, "ADVANCE") == 0 || strcmp(kind, "WITHDRAW") == 0) {
-        mpy_clockside_needed(kind[0] == 'A', out);
-    } else if (strcmp(kind, "FREEZE") == 0) {
-        mpy_clockside_freeze((uint32_t)number(&line), out);
-    } else if (strcmp(kind, "THAW") == 0) {
-        mpy_clockside_thaw(out);
-    } else if (mpy_worker_busy()) {
-        return; /* the coordinator sends a step only after the last one is answered */
-    } else if (strcmp(kind, "STOP") == 0 && mpy_callbacks_missed()) {
-        add_reason("FAILED", plane.epoch, "the program has registered callbacks since the checkpoint began; try again");
-    } else if (strcmp(kind, "CALL") == 0 || strcmp(kind, "STOP") == 0) {
-        plane.stop_asked = true;
-        mpy_worker_run(kind[0] == 'C' ? MPY_STEP_CALL : MPY_STEP_STOP, 0, NULL);
-    } else if (strcmp(kind, "DRAIN") == 0) {
-        mpy_worker_run(MPY_STEP_DRAIN, 0, NULL);
-    } else if (strcmp(kind, "WRITE") == 0 || strcmp(kind, "CAPTURE") == 0) {
-        mpy_image_order_t order;
-        if (read_order(line, &order)) mpy_worker_run(kind[0] == 'W' ? MPY_STEP_WRITE : MPY_STEP_CAPTURE, 0, &order);
-    } else if (strcmp(kind, "RESUME") == 0) {
-        char *then = mpy_field(&line);
-        start_resume(true, then != NULL && strcmp(then, "exit") == 0);
-    }
 }
 
 static void on_line(char *line) {
@@ -472,30 +271,8 @@ static void on_line(char *line) {
     else if (strcmp(kind, "TICKET") == 0) on_ticket(line);
     else if (strcmp(kind, "TREE") == 0) on_tree(line);
     else {
-        uint64_t epoch = number(&line);
-        if (strcmp(kind, "CHECK") == 0) {
-            report_program();
-            plane.check_epoch = epoch;
-            plane.check_grace_ms = (int)number(&line);
-            plane.check_waits = true;
-            MPY_LOWER->allow_awaited = 0;
-            /* Cancels the previous CHECK, which may wait long for children. */
-            if (plane.epoch == 0 && mpy_worker_busy()) MPY_LOWER->cancelled = 1;
-            start_check();
-        } else if (strcmp(kind, "INTENT") == 0) {
-            plane.epoch = epoch;
-            plane.captured = 0;
-            mpy_clockside_intent(epoch, &plane.out);
-        } else if (strcmp(kind, "ABORT") == 0 && epoch == plane.captured && (plane.resuming || plane.epoch == 0)) {
-            give_up_image();
-        } else if (epoch == 0 || epoch != plane.epoch || MPY_LOWER->cancelled || plane.resuming) {
-            return; /* belongs to an epoch that was given up */
-        } else if (strcmp(kind, "ABORT") == 0) {
-            abandon();
-            start_check();
-        } else {
-            on_epoch_message(kind, line);
-        }
+        if (strcmp(kind, "CHECK") == 0) report_program();
+        mpy_epoch_message(kind, line);
     }
     flush();
 }
@@ -569,16 +346,11 @@ static bool connect_to_coordinator(void) {
     return true;
 }
 
-/* Nothing of a checkpoint is in progress. */
-static bool idle(void) {
-    return plane.epoch == 0 && !plane.check_waits && !plane.persisting && !mpy_worker_busy();
-}
-
 static void converse(void) {
     struct pollfd p[3] = {{.fd = plane.wire.fd, .events = POLLIN}, {.fd = WORDS->event, .events = POLLIN},
                           {.fd = plane.config.door, .events = POLLIN}};
     on_event(); /* handles what was requested before we were connected; reading an empty eventfd does not block */
-    while (!plane.wire.closed && !(seat() == LEAVING && idle())) {
+    while (!plane.wire.closed && !(seat() == LEAVING && mpy_epoch_idle())) {
         const struct timespec soon = {.tv_nsec = FREEZE_POLL_NS}, later = {.tv_nsec = INIT_POLL_NS};
         bool in_init = init_since() != 0;
         const struct timespec *patience = mpy_clockside_freezing() ? &soon : in_init ? &later : NULL;
@@ -613,7 +385,7 @@ static void end_without_agent(void) {
     plane.config.engine->abort_job(1, text);
 }
 
-/* Invariant 3. The thread continues: a step may still run, and tickets must fail. */
+/* Invariant 2. The thread continues: a step may still run, and tickets must fail. */
 static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
     if (plane.config.job->through_agent && was_connected && !plane.unled && !WORDS->finish_asked) {
@@ -631,8 +403,7 @@ static void go_on_without_coordinator(bool was_connected) {
     set_finish_taken();
     MPY_LOWER->abandoned = 1;
     fail_tickets(); /* before the program continues and asks for the outcome */
-    if (plane.persisting && (plane.resuming || plane.epoch == 0)) give_up_image();
-    abandon();
+    mpy_epoch_lost();
     for (;;) {
         mpy_text_clear(&plane.out); /* there is nobody to send it to */
         fail_tickets();
@@ -640,7 +411,7 @@ static void go_on_without_coordinator(bool was_connected) {
         if (poll(&p, 1, -1) < 0) continue;
         uint64_t count;
         if (read(WORDS->event, &count, sizeof count) < 0) {}
-        take_step();
+        mpy_epoch_take_step();
         set_writing_ended();
     }
 }
@@ -679,6 +450,7 @@ static void *control_main(void *unused) {
 bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n) {
     plane.config = *config;
     mpy_wire_open(&plane.wire, -1);
+    mpy_epoch_init(config->engine, &plane.out, say_last_words);
     if (!mpy_clockside_init(config->job->size, error, n)) return false;
     WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (WORDS->event < 0) return mpy_refuse(error, n, "eventfd: %s", strerror(errno));

@@ -149,6 +149,11 @@ char *mpy_field(char **line) {
     return field;
 }
 
+uint64_t mpy_field_number(char **line) {
+    char *field = mpy_field(line);
+    return field != NULL ? strtoull(field, NULL, 10) : 0;
+}
+
 /* ---- lines over a socket ---- */
 
 void mpy_wire_open(mpy_wire_t *w, int fd) { *w = (mpy_wire_t){.fd = fd, .closed = fd < 0}; }

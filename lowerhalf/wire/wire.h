@@ -64,5 +64,7 @@ bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *er
 
 /* Splits off the next blank-separated field of *line. NULL at the end. */
 char *mpy_field(char **line);
+/* The next field as a decimal number; 0 if there is none. */
+uint64_t mpy_field_number(char **line);
 
 #endif
