@@ -38,6 +38,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 
 extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
 int (*mpy_trap_on_exit)(int code);
@@ -110,6 +111,15 @@ static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy
 /* ENOSYS, as from an older kernel. rseq: its area would become stale at a restart. clone3: invariant 5. */
 static long refuse(mpy_trap_t *t) { (void)t; return -38; }
 
+/* A debugger starts its program by vfork and PTRACE_TRACEME. Then the next trap stops the child for the debugger, which
+ * waits for its exec: for ever. And later each trap would stop the program. */
+static long refuse_debugger(mpy_trap_t *t) {
+    (void)t;
+    MPY_LOWER->svc->say("a debugger cannot start a program inside manapy-launch; put it in front (gdb -ex 'handle SIGSYS "
+                        "nostop noprint pass' --args manapy-launch PROGRAM), or attach it to the program (gdb -p PID)");
+    return -1; /* EPERM */
+}
+
 static long protect_close(mpy_trap_t *t) {
     return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]);
 }
@@ -138,8 +148,9 @@ static long exit_group(mpy_trap_t *t) {
 /* Conditions for a trap. HIGH_FD: the first argument may be a descriptor of the lower half. ABSOLUTE: the second
  * argument has TIMER_ABSTIME (TFD_TIMER_ABSTIME has the same value). FUTEX_UNTIL: FUTEX_WAIT_BITSET with the monotonic
  * clock. LASTING_ADVICE: not MADV_DONTNEED to MADV_REMOVE, which allocators give often, and which change no mapping.
- * OWN_MEMORY: clone as fork(2) calls it, for a child with a memory of its own. TERMINAL_ID: ioctls of terminals. */
-typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, LASTING_ADVICE, OWN_MEMORY, TERMINAL_ID } condition_t;
+ * OWN_MEMORY: clone as fork(2) calls it, for a child with a memory of its own. TRACE_ME: PTRACE_TRACEME. TERMINAL_ID:
+ * ioctls of terminals. */
+typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL, LASTING_ADVICE, OWN_MEMORY, TRACE_ME, TERMINAL_ID } condition_t;
 enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
 typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
 
@@ -168,6 +179,7 @@ static const row_t table[] = {
     {SYS_readlinkat, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
     {SYS_rseq, refuse, MPY_TRAP_ALWAYS, ANY},
     {SYS_clone3, refuse, MPY_TRAP_ALWAYS, ANY},
+    {SYS_ptrace, refuse_debugger, MPY_TRAP_ALWAYS, TRACE_ME},
     {SYS_close, protect_close, MPY_TRAP_ALWAYS, HIGH_FD},
     {SYS_close_range, protect_close_range, MPY_TRAP_ALWAYS, ANY},
     {SYS_exit_group, exit_group, MPY_TRAP_ALWAYS, ANY},
@@ -264,6 +276,7 @@ int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
         [ABSOLUTE] = {1, BPF_AND, 1, BPF_JEQ, 1},
         [FUTEX_UNTIL] = {1, BPF_AND, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
         [OWN_MEMORY] = {0, BPF_AND, CLONE_VM, BPF_JEQ, 0},
+        [TRACE_ME] = {0, BPF_AND, ~0u, BPF_JEQ, PTRACE_TRACEME},
         [LASTING_ADVICE] = {2, BPF_SUB, MADV_DONTNEED, BPF_JGE, MADV_REMOVE + 1 - MADV_DONTNEED}, /* others wrap */
     };
     static const unsigned terminal[] = {TIOCGPTN, TIOCGPGRP, TIOCSPGRP, TIOCGSID};

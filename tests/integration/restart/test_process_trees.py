@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -80,6 +81,14 @@ def test_a_tracer_in_the_rank(make_job: Callable[..., Job], wide: str) -> None:
     trace = ["strace", "-f", "-e", "trace=none", "-o", "trace"]
     job.start("bash", "-c", f"{' '.join(trace)} {wide} go; echo goes on")
     refused(job, r"process \d+ is traced by process \d+ of the same rank")
+
+
+def test_a_debugger_in_the_rank(make_job: Callable[..., Job]) -> None:
+    """It would wait for the exec of its child, and that one for the debugger."""
+    traced = "import ctypes, os; assert ctypes.CDLL(None, use_errno=True).ptrace(0, 0, 0, 0) == -1; "
+    job = make_job(1).start(sys.executable, "-c", traced + "print(os.strerror(ctypes.get_errno()))")
+    assert job.wait() == 0
+    assert re.search("a debugger cannot start a program inside manapy-launch; .*\nOperation not permitted", job.output())
 
 
 def test_scripts_that_go_on_after_the_solver(job: Job, wide: str) -> None:
