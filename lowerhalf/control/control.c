@@ -502,7 +502,10 @@ void mpy_control_take_back(void) {
     pthread_mutex_unlock(&plane.go_lock);
 }
 
-int mpy_control_local_size(void) { return plane.config.job->local_size > 0 ? plane.config.job->local_size : 1; }
+int mpy_control_local_size(void) {
+    const mpy_job_t *job = plane.config.job;
+    return job && job->local_size > 0 ? job->local_size : 1;
+}
 
 bool mpy_control_cancelled(void) { return MPY_LOWER->cancelled; }
 

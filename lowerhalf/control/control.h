@@ -45,7 +45,7 @@ bool mpy_control_ready_and_wait_go(char *error, size_t n);
 /* True once the checkpoint in progress has been given up elsewhere. Steps poll this to end early. */
 bool mpy_control_cancelled(void);
 
-/* The number of ranks on this host. */
+/* The number of ranks on this host; 1 if unknown, as in a process that has no control thread. */
 int mpy_control_local_size(void);
 
 /* ---- notify.c: no libc, no TLS. Any thread may call these on either TLS and in signal handlers. They do nothing in

@@ -46,6 +46,7 @@ static int cancelled(void) { return mpy_control_cancelled(); }
 static int check_resources(char *error, size_t n) {
     /* First, because the pipe to a child ends with the child. */
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
+    mpy_memory_files_look_around();
     mpy_memory_files_look();
     mpy_fds_ranks(mpy_mpi_is_up(MPY_UPPER) ? mpy_mpi_exchange(MPI_COMM_NULL) : NULL, mpy_job_address);
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;

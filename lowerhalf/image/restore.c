@@ -69,8 +69,9 @@ static int open_file(const mpy_image_t *image, const mpy_image_region_t *r, char
         int fd = open(path, (writes_back ? O_RDWR : O_RDONLY) | O_CLOEXEC);
         return fd < 0 ? fail(error, n, path) : fd;
     }
-    if (path[0]) return mpy_memory_file_open_posix(path, file->bytes, mpy_lower_attempt(), error, n);
-    return mpy_memory_file_open(file->device, file->inode, r->file_offset + (r->hi - r->lo), error, n);
+    if (path[0]) return mpy_memory_file_open_posix(path, file->bytes, error, n);
+    mpy_sharing_t sharing = r->flags & MPY_REGION_OF_RANKS ? MPY_SHARED_BY_RANKS : MPY_SHARED_IN_RANK;
+    return mpy_memory_file_open(file->device, file->inode, r->file_offset + (r->hi - r->lo), sharing, error, n);
 }
 
 static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
@@ -119,6 +120,7 @@ static int place_pages(const mpy_image_t *image, char *error, size_t n) {
 }
 
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
+    mpy_memory_files_begin(mpy_lower_attempt(), image->header.host);
     for (uint64_t i = 0; i < image->nregions; i++) {
         if (map_region(image, &image->regions[i], error, n)) return -1;
         mpy_advice_place(&image->regions[i]);

@@ -90,9 +90,10 @@ static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     long file;
     if (find_file(s, m, &file)) return -1;
     const mpy_image_file_t *known = file < 0 ? NULL : (mpy_image_file_t *)s->files.items + file;
+    const mpy_image_file_t nameless = {.device = m->device, .inode = mpy_memory_file_inode(m->path, m->inode)};
+    mpy_sharing_t sharing = known ? MPY_UNSHARED : mpy_memory_file_sharing(nameless.device, nameless.inode);
     int in_memory = m->shared && (known ? mpy_memory_file_is_posix((char *)s->strings.items + known->path)
-                                        : mpy_memory_file_is_shared(m->device, m->inode));
-    const mpy_image_file_t nameless = {.device = m->device, .inode = m->inode};
+                                        : sharing != MPY_UNSHARED);
     if (in_memory && file < 0 && add_file(s, "", nameless, &file)) return -1;
     mpy_image_region_t *r = add(s, &s->regions, 1);
     if (!r) return -1;
@@ -101,6 +102,7 @@ static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     if (m->shared) r->flags |= MPY_REGION_SHARED;
     if (file >= 0) { r->flags |= MPY_REGION_FILE; r->file = (uint32_t)file; }
     if (in_memory) r->flags |= MPY_REGION_MEMORY_FILE;
+    if (in_memory && sharing == MPY_SHARED_BY_RANKS) r->flags |= MPY_REGION_OF_RANKS;
     if (m->shared && file >= 0 && !in_memory) return 0; /* its content is in the file */
     mpy_pages_t *pages = add(s, &s->pages, 1);
     if (!pages) return -1;
@@ -184,6 +186,7 @@ static void note_header(mpy_snapshot_t *s) {
     mpy_cpu_features(h->cpu_features);
     h->xsave_bytes = mpy_cpu_xsave_bytes();
     gethostname(h->host, sizeof h->host - 1);
+    h->local_size = (uint32_t)mpy_control_local_size();
     snprintf(h->program, sizeof h->program, "%.*s", (int)sizeof h->program - 1, MPY_TRAP->exe);
 }
 

@@ -297,7 +297,8 @@ static void note_syscall(record_t *r, const sleep_t *s) {
 
 /* Threads that the lower half's libc creates itself (aio_read) do not go through interpose.c, and they block every
  * signal. They are recognised by their stack: it lies outside the program's memory, while a thread of the program keeps
- * its own stack even in the lower half. */
+ * its own stack even in the lower half. The process's first thread is none of them. But it has such a stack until a
+ * restart has ended, and a checkpoint may begin before: it takes the signal when the program runs again. */
 static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
 
 /* The first thread may end before the others (pthread_exit in main). It stays in the lists, but no signal reaches it,
@@ -322,7 +323,7 @@ static int pass(char *error, size_t n) {
         if (!r) { closedir(d); return mpy_reason(error, n, "more than %d threads", MPY_THREADS_MAX); }
         if (r->state != STOPPED) {
             sleep_t s = sleep_of(tid);
-            if (sleeps_on_lower_stack(&s)) continue; /* its record is dropped below */
+            if (tid != getpid() && sleeps_on_lower_stack(&s)) continue; /* its record is dropped below */
             if (r->state == FREE || r->state == BUSY) note_syscall(r, &s);
         }
         r->seen = 1;

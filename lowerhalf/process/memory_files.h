@@ -10,10 +10,17 @@
 
 /* ---- checkpoint ---- */
 
+/* CHECK: looks whether other processes of this host have mapped what this rank has. Costs nothing if that is nothing
+ * that they could have; else a look at each process of the user. */
+void mpy_memory_files_look_around(void);
 /* Looks at mappings and descriptors of all processes of the tree. The next two functions tell what was found then. */
 void mpy_memory_files_look(void);
-/* Is this file without a name used at more than one place: mappings, descriptors, other processes? */
-bool mpy_memory_file_is_shared(uint64_t device, uint64_t inode);
+/* Where else a file without a name is used: nowhere; in mappings, descriptors and processes of this rank; or in other
+ * ranks of the host. Those can have it if it was POSIX shared memory (deleted), or if it is of System V. */
+typedef enum { MPY_UNSHARED, MPY_SHARED_IN_RANK, MPY_SHARED_BY_RANKS } mpy_sharing_t;
+mpy_sharing_t mpy_memory_file_sharing(uint64_t device, uint64_t inode);
+/* What stands for the inode of a mapped file with this path, in all calls here: System V's ids are not among inodes. */
+uint64_t mpy_memory_file_inode(const char *path, uint64_t inode);
 /* Does one shared mapping of this process, which can be read, have all of its `bytes`? */
 bool mpy_memory_file_is_mapped(uint64_t device, uint64_t inode, uint64_t bytes);
 /* Is it a file of POSIX shared memory, which has a name? */
@@ -25,13 +32,15 @@ bool mpy_memory_file_find(uint64_t device, uint64_t inode, char *path, size_t n)
 
 /* Before the other processes of the tree are made: they and this one will find each other's files. */
 void mpy_memory_files_share(void);
+/* At first. `attempt`: the same number in all ranks of this restart, and in no other. `host`: of the checkpoint. */
+void mpy_memory_files_begin(uint64_t attempt, const char *host);
 /* Opens the file without a name that stands for this one of the checkpoint, for reading and writing. The first one who
  * needs it makes it. It has `bytes` or more. Returns the descriptor, or -1 with a line. */
-int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, char *err, size_t n);
+int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sharing_t sharing, char *err, size_t n);
 /* Its size and seals, once all have it. Returns 0, or -1 with a line. */
 int mpy_memory_file_end_as(uint64_t device, uint64_t inode, uint64_t bytes, int seals, char *err, size_t n);
-/* The same for one of POSIX shared memory. `attempt`: the same number in all ranks of this restart, and in no other. */
-int mpy_memory_file_open_posix(const char *path, uint64_t bytes, uint64_t attempt, char *err, size_t n);
+/* The same for one of POSIX shared memory. */
+int mpy_memory_file_open_posix(const char *path, uint64_t bytes, char *err, size_t n);
 /* Where the file `path` is now: another one than `path` if mpy_memory_file_open_posix has opened it. */
 const char *mpy_memory_file_now(const char *path);
 /* All processes of all ranks have their files: these get their names, sizes and seals. Returns 0, or -1 with a line. */

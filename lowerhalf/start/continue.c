@@ -76,6 +76,17 @@ static void open_image(mpy_image_t *image, const char *checkpoint) {
         mpy_fail(1, "%s", error);
 }
 
+/* Ranks that share memory find it on the host only. */
+static void check_company(const mpy_image_t *image) {
+    const uint32_t before = image->header.local_size;
+    const int now = mpy_lower_local_size();
+    bool shares = false;
+    for (uint64_t i = 0; i < image->nregions; i++) shares |= (image->regions[i].flags & MPY_REGION_OF_RANKS) != 0;
+    if (shares && now > 0 && (uint32_t)now < before)
+        mpy_fail(1, "%s: the rank shares memory with other ranks of its host (of System V, or deleted in /dev/shm). %u "
+                    "ranks ran there, here are %d: restart with the same ranks on each host", image->path, before, now);
+}
+
 static void must(int result, const char *error) {
     if (result) mpy_fail(1, "%s", error);
 }
@@ -114,6 +125,7 @@ void mpy_continue(const char *checkpoint) {
     must(mpy_fds_make_way(&fds, error, sizeof error), error);
     for (mpy_image_t *i = image; i; i = i->parent) i->fd = mpy_fd_high(i->fd);
     mpy_lower_make_way();
+    check_company(image);
     must(mpy_restore_mpi(image, error, sizeof error), error);
     must(mpy_restore_memory(image, error, sizeof error), error);
     mpy_lower_start(image->header.program);

@@ -150,6 +150,8 @@ static mpy_job_t job;
 
 const uint8_t *mpy_lower_secret(void) { return job.secret; }
 
+int mpy_lower_local_size(void) { return job.local_size; }
+
 /* Each run has a coordinator of its own, at another port. */
 uint64_t mpy_lower_attempt(void) {
     uint64_t job_hash = mpy_fnv1a(job.secret, sizeof job.secret);

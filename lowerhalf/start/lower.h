@@ -21,6 +21,8 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
 const char *mpy_locate(const mpy_job_t *job, const char *checkpoint);
 /* Where mpy_locate has found the image of this rank; NULL: in the checkpoint's directory (image_path.h). */
 const char *mpy_image_located(void);
+/* How many ranks of the job are on this host; 0: unknown. */
+int mpy_lower_local_size(void);
 /* The base of reserved descriptors has risen: move what mpy_lower_join has opened above it. */
 void mpy_lower_make_way(void);
 /* Start the donor threads, the stop handler and the control thread. */

@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 7u
+#define MPY_IMAGE_VERSION 8u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (2u << 20) /* maximum length of a run: a lazy restart reads a run as a whole */
 #define MPY_FRAME_MAX (1u << 20) /* maximum length of a ZIPPED run in memory */
@@ -99,6 +99,7 @@ typedef struct mpy_image_header {
     uint32_t folded_crc;                 /* of the incremental image that this one replaces; 0: none */
     uint8_t folded_seal[MPY_IMAGE_SEAL];
     mpy_image_section_t sections[MPY_SECTIONS_MAX];
+    uint32_t local_size; /* ranks on its host; 1 if unknown */
     uint8_t seal[MPY_IMAGE_SEAL]; /* of the sections and this struct up to here */
     uint32_t header_crc; /* of this struct up to here */
 } mpy_image_header_t;
@@ -121,6 +122,8 @@ enum { /* mpy_image_region_t.flags */
     /* Of a file whose content is only in memory (process/memory_files.h), and in the image: POSIX shared memory, or one
      * without a name, which is used at several places. The path of the latter is "". */
     MPY_REGION_MEMORY_FILE = 8192,
+    /* Such a file without a name, which other ranks of the host may use */
+    MPY_REGION_OF_RANKS = 16384,
 };
 
 typedef struct mpy_image_region {

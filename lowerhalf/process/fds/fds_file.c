@@ -269,7 +269,7 @@ static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *er
     mpy_blob_put_string(b, name);
     mpy_blob_put_u32(b, (uint32_t)is_memfd(d));
     mpy_blob_put_u32(b, (uint32_t)(seals < 0 ? 0 : seals));
-    mpy_blob_put_u32(b, (uint32_t)mpy_memory_file_is_shared(d->st.st_dev, d->st.st_ino));
+    mpy_blob_put_u32(b, (uint32_t)mpy_memory_file_sharing(d->st.st_dev, d->st.st_ino));
     mpy_blob_put_u64(b, (uint64_t)d->st.st_size);
     mpy_blob_put_u32(b, (uint32_t)first);
     if (first && is_in_memory(d))
@@ -320,7 +320,7 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
     const char *name = mpy_reader_string(r);
     int memfd = (int)mpy_reader_u32(r);
     uint32_t seals = mpy_reader_u32(r);
-    int shared = (int)mpy_reader_u32(r);
+    mpy_sharing_t shared = mpy_reader_u32(r);
     uint64_t size = mpy_reader_u64(r);
     int first = (int)mpy_reader_u32(r);
     size_t bytes = 0;
@@ -331,7 +331,7 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
     if (r->failed || !content || !base || (base != d && base->extra < 0) || (memfd && strncmp(name, "/memfd:", 7)))
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     if (first) {
-        int fd = shared ? mpy_memory_file_open(dev, ino, size, err, n) : create(name, memfd);
+        int fd = shared ? mpy_memory_file_open(dev, ino, size, shared, err, n) : create(name, memfd);
         if (shared && (fd < 0 || mpy_memory_file_end_as(dev, ino, size, (int)seals, err, n)))
             return -1;
         d->extra = mpy_fdtable_temp(t, fd);

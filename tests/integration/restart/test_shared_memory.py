@@ -1,0 +1,76 @@
+"""Memory that ranks of one host share without MPI is shared again after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import emulated
+import pytest
+from compiling import Programs, build
+from emulated import NODES, inside
+from jobs import PROGRAMS, Job, oks
+from manapy.bench.shared.cluster import Cluster
+from phases import BESIDE, STANDING, answer, request
+from restarts import restart_twice
+from waiting import until
+
+pytestmark = pytest.mark.mpi
+
+MINE = Path("/dev/shm")
+
+
+@pytest.fixture
+def program(c_program: Programs) -> Path:
+    return c_program(PROGRAMS / "mpi/shared_by_ranks.c")
+
+
+@pytest.mark.parametrize("options", [STANDING, BESIDE, ()], ids=["standing", "beside", "incremental"])
+def test_two_restarts(make_job: Callable[..., Job], program: Path, options: tuple[str, ...]) -> None:
+    job = make_job(3)
+    job.start(program, "go", options=options)
+    restart_twice(job)
+    assert oks(job.finish()) == 1, job.output()
+    assert not list(MINE.glob(f"*shared_by_ranks*{job.ranks}")) and not list(MINE.glob(".manapy-*"))
+
+
+def test_ranks_on_other_hosts(make_job: Callable[..., Job], nodes: Cluster, program: Path) -> None:
+    """They could not share it. It must not become the memory of one rank each without a word."""
+    together, apart = (emulated.mpirun(NODES[0], hosts) for hosts in (f"{NODES[0]}:2", f"{NODES[0]}:1,{NODES[1]}:1"))
+    job = make_job(2, mpirun=together, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
+    job.start(program, "go")
+    job.wait_for("ready")
+    job.checkpoint()
+    job.kill()
+    job.mpirun = apart
+    job.restart()
+    assert job.wait() != 0
+    assert "shares memory with other ranks of its host" in job.output()
+    job.mpirun = together
+    job.restart()
+    job.wait_until_it_runs()
+    (job.where / "go").touch()
+    assert oks(job.finish()) == 1
+
+
+def test_checkpoint_before_a_restart_has_ended(make_job: Callable[..., Job], program: Path, tmp_path: Path) -> None:
+    """Another rank gives its files their names late. A checkpoint waits for it, and all threads are in it."""
+    late = tmp_path / "late"
+    library = build(tmp_path / "late.so", PROGRAMS / "moments/late_commit.c", "-shared", "-fPIC", "-ldl")
+    job = make_job(2, env={"LD_PRELOAD": str(library), "LATE_COMMIT": str(late)})
+    job.start(program, "go")
+    job.wait_for("ready")
+    job.checkpoint()
+    job.kill()
+    late.touch()
+    job.restart()
+    job.wait_until_it_runs()
+    asked = request(job)
+    until(lambda: "stopping" in str(job.status()) or asked.poll() is not None, "the checkpoint")
+    late.unlink()
+    assert answer(asked)[0] == 0
+    job.kill()
+    job.restart()
+    job.wait_until_it_runs()
+    (job.where / "go").touch()
+    assert oks(job.finish()) == 1
