@@ -24,7 +24,7 @@
 #include "mpi/load.h"
 #include "process/children.h"
 #include "process/fds/fds.h"
-#include "process/memory_files.h"
+#include "process/memory/files.h"
 #include "process/process.h"
 #include "restore.h"
 #include "snapshot.h"

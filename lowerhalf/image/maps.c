@@ -12,8 +12,8 @@
 #include "base/reason.h"
 #include "base/sys.h"
 #include "isolate/trapstate.h"
-#include "process/advice.h"
-#include "process/memory_files.h"
+#include "process/memory/advice.h"
+#include "process/memory/files.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

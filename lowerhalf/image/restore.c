@@ -28,10 +28,10 @@
 #include "join/rendezvous.h"
 #include "maps.h"
 #include "mpi/load.h"
-#include "process/advice.h"
+#include "process/memory/advice.h"
 #include "process/children.h"
 #include "process/fds/fds.h"
-#include "process/memory_files.h"
+#include "process/memory/files.h"
 #include "process/process.h"
 #include "stop.h"
 #include <errno.h>

@@ -21,10 +21,10 @@
 #include "control/control.h"
 #include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
-#include "process/advice.h"
+#include "process/memory/advice.h"
 #include "process/cpu.h"
 #include "process/fds/fds.h"
-#include "process/memory_files.h"
+#include "process/memory/files.h"
 #include "process/process.h"
 #include "stop.h"
 #include <errno.h>
@@ -102,7 +102,8 @@ static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     if (m->shared) r->flags |= MPY_REGION_SHARED;
     if (file >= 0) { r->flags |= MPY_REGION_FILE; r->file = (uint32_t)file; }
     if (in_memory) r->flags |= MPY_REGION_MEMORY_FILE;
-    if (in_memory && sharing == MPY_SHARED_BY_RANKS) r->flags |= MPY_REGION_OF_RANKS;
+    if (in_memory && (known ? mpy_memory_file_is_theirs(m->device, m->inode) : sharing == MPY_SHARED_BY_RANKS))
+        r->flags |= MPY_REGION_OF_RANKS;
     if (m->shared && file >= 0 && !in_memory) return 0; /* its content is in the file */
     mpy_pages_t *pages = add(s, &s->pages, 1);
     if (!pages) return -1;

@@ -18,7 +18,7 @@
 #include "member.h"
 #include "private.h"
 #include "process/fds/fds.h"
-#include "process/memory_files.h"
+#include "process/memory/files.h"
 #include "tree.h"
 #include <errno.h>
 #include <manapy/proc_stat.h>

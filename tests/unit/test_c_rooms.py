@@ -18,7 +18,8 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "isolate/trap": "base isolate",
     "process": "base isolate",
     "process/tcp": "base isolate",
-    "process/fds": "base isolate process process/tcp",
+    "process/memory": "base isolate process",
+    "process/fds": "base isolate process process/memory process/tcp",
     "wire": "base isolate",
     "rdma": "base trace wire",
     "join/manager": "base isolate wire",
@@ -36,9 +37,9 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "image/fold": "image/file image/write",
     "image": (
         "base control image/dirty image/file image/lazy image/write isolate isolate/trap join mpi process process/fds "
-        "trace"
+        "process/memory trace"
     ),
-    "tree": "base control image image/file isolate isolate/trap process process/fds trace",
+    "tree": "base control image image/file isolate isolate/trap process process/fds process/memory trace",
     "start/options": "base image/dirty join/manager",
     "start": (
         "base control image image/file isolate isolate/trap join join/manager mpi process process/fds start/options "

@@ -108,7 +108,7 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_SHARED = 1,  /* MAP_SHARED */
     MPY_REGION_FILE = 2,    /* mapped from files[file] at file_offset */
     MPY_REGION_GROWSDOWN = 4,
-    /* The program's advice to the kernel about the region (lowerhalf/process/advice.c) */
+    /* The program's advice to the kernel about the region (lowerhalf/process/memory/advice.c) */
     MPY_REGION_LOCKED = 8,
     MPY_REGION_LOCKED_ON_FAULT = 16,
     MPY_REGION_HUGE = 32,
@@ -119,10 +119,10 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_SEQUENTIAL = 1024,
     MPY_REGION_RANDOM = 2048,
     MPY_REGION_MERGEABLE = 4096,
-    /* Of a file whose content is only in memory (process/memory_files.h), and in the image: POSIX shared memory, or one
+    /* Of a file whose content is only in memory (process/memory/files.h), and in the image: POSIX shared memory, or one
      * without a name, which is used at several places. The path of the latter is "". */
     MPY_REGION_MEMORY_FILE = 8192,
-    /* Such a file without a name, which other ranks of the host may use */
+    /* Such a file, which other ranks of the host use, too */
     MPY_REGION_OF_RANKS = 16384,
 };
 

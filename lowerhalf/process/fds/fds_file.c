@@ -17,7 +17,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
-#include "process/memory_files.h"
+#include "process/memory/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,18 +1,23 @@
-/* memory_files.h - files whose content is only in memory, and which several processes or places use. See
- * memory_files.c. */
-#ifndef MANAPY_STATE_MEMORY_FILES_H
-#define MANAPY_STATE_MEMORY_FILES_H
+/* files.h - files whose content is only in memory, and which several processes or places use. See uses.c (checkpoint)
+ * and remake.c (restart). */
+#ifndef MANAPY_MEMORY_FILES_H
+#define MANAPY_MEMORY_FILES_H
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#define MPY_POSIX_MEMORY "/dev/shm/"
+enum { MPY_MEMORY_FILES_MAX = 1024 }; /* files of a rank */
+
 /* ---- checkpoint ---- */
 
 /* CHECK: looks whether other processes of this host have mapped what this rank has. Costs nothing if that is nothing
  * that they could have; else a look at each process of the user. */
 void mpy_memory_files_look_around(void);
+/* Has that look found this file of POSIX shared memory, with or without a name, at other ranks? */
+bool mpy_memory_file_is_theirs(uint64_t device, uint64_t inode);
 /* Looks at mappings and descriptors of all processes of the tree. The next two functions tell what was found then. */
 void mpy_memory_files_look(void);
 /* Where else a file without a name is used: nowhere; in mappings, descriptors and processes of this rank; or in other

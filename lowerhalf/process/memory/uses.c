@@ -1,0 +1,264 @@
+/* uses.c - at a checkpoint: who uses which file whose content is only in memory.
+ *
+ * Lower half; libc allowed.
+ *
+ * Invariants
+ *  1. A process of the rank that uses such a file saves what it has mapped of it, or its descriptor's content. A file
+ *     that is used once needs no more: its memory becomes new memory.
+ *  2. What another rank of the host uses is found by a look at /proc in CHECK, when nothing stands. What is newer than
+ *     this look is taken for shared.
+ */
+#define _GNU_SOURCE
+#include "files.h"
+#include "isolate/fdguard.h"
+#include "process/children.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <manapy/boundary.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+bool mpy_memory_file_is_posix(const char *path)
+{
+    return !strncmp(path, MPY_POSIX_MEMORY, sizeof MPY_POSIX_MEMORY - 1);
+}
+
+bool mpy_memory_file_find(uint64_t device, uint64_t inode, char *path, size_t n)
+{
+    struct stat st;
+    bool found = false;
+    DIR *dir = stat(MPY_POSIX_MEMORY, &st) == 0 && st.st_dev == device ? opendir(MPY_POSIX_MEMORY) : NULL;
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        found = entry->d_ino == inode;
+        snprintf(path, n, "%s%s", MPY_POSIX_MEMORY, entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* ---- mappings ---- */
+
+static bool has_no_name(const char *path)
+{
+    static const char deleted[] = " (deleted)";
+    size_t n = strlen(path), tail = sizeof deleted - 1;
+    return n > tail && !strcmp(path + n - tail, deleted);
+}
+
+static bool is_system_v(const char *path)
+{
+    return !strncmp(path, "/SYSV", 5);
+}
+
+uint64_t mpy_memory_file_inode(const char *path, uint64_t inode)
+{
+    return is_system_v(path) ? inode | 1ul << 63 : inode;
+}
+
+/* Only forks have shared anonymous memory and memfds. Of other deleted files that are mapped nobody knows who has them;
+ * they are taken for the rank's own. */
+static bool can_be_of_ranks(const char *path)
+{
+    return MPY_LOWER->size > 1 && (is_system_v(path) || mpy_memory_file_is_posix(path));
+}
+
+typedef struct mapping {
+    uint64_t device, inode, lo, hi, offset;
+    bool reads, has_name, can_be_of_ranks;
+} mapping_t;
+
+/* A line of /proc/PID/maps. False if it is not a shared mapping of a file whose content is only in memory. */
+static bool parse(char *line, mapping_t *m)
+{
+    unsigned long inode;
+    unsigned major, minor;
+    char perms[5];
+    int path = 0;
+    line[strcspn(line, "\n")] = 0;
+    m->has_name = !has_no_name(line);
+    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &m->lo, &m->hi, perms, &m->offset, &major, &minor, &inode,
+               &path) != 7 ||
+        perms[3] != 's' || (m->has_name && !mpy_memory_file_is_posix(line + path)))
+        return false;
+    m->device = makedev(major, minor);
+    m->inode = mpy_memory_file_inode(line + path, inode);
+    m->reads = perms[0] == 'r';
+    m->can_be_of_ranks = can_be_of_ranks(line + path);
+    return true;
+}
+
+static void each_mapping(int pid, void (*visit)(const mapping_t *m, bool own))
+{
+    char path[64], *line = NULL;
+    size_t room = 0;
+    mapping_t m;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *file = fopen(path, "re");
+    while (file && getline(&line, &room, file) > 0)
+        if (parse(line, &m))
+            visit(&m, pid == getpid());
+    free(line);
+    if (file)
+        fclose(file);
+}
+
+/* ---- what other ranks have ---- */
+
+/* As far as the last look around has found it. What is not here is new, and may be theirs. */
+static struct { uint64_t device, inode; bool theirs; } around[MPY_MEMORY_FILES_MAX];
+static size_t naround;
+
+static size_t place_of(uint64_t device, uint64_t inode)
+{
+    size_t i = 0;
+    while (i < naround && (around[i].device != device || around[i].inode != inode))
+        i++;
+    return i;
+}
+
+static void note_ours(const mapping_t *m, bool own)
+{
+    (void)own;
+    size_t i = place_of(m->device, m->inode);
+    if (!m->can_be_of_ranks || i < naround || naround == MPY_MEMORY_FILES_MAX)
+        return;
+    around[naround].device = m->device, around[naround].inode = m->inode;
+    around[naround++].theirs = false;
+}
+
+static void note_theirs(const mapping_t *m, bool own)
+{
+    (void)own;
+    size_t i = place_of(m->device, m->inode);
+    if (i < naround)
+        around[i].theirs = true;
+}
+
+static bool is_ours(int pid)
+{
+    bool found = pid == getpid();
+    for (size_t i = 0; !found && mpy_children_saved(i); i++)
+        found = mpy_children_saved(i) == pid;
+    return found;
+}
+
+static void each_process_of_the_rank(void (*visit)(int pid))
+{
+    int pid = mpy_children_saved(0) ? mpy_children_saved(0) : getpid();
+    for (size_t i = 1; pid; pid = mpy_children_saved(i++))
+        visit(pid);
+}
+
+static void note_process(int pid) { each_mapping(pid, note_ours); }
+
+void mpy_memory_files_look_around(void)
+{
+    struct stat st;
+    naround = 0;
+    each_process_of_the_rank(note_process);
+    DIR *dir = naround ? opendir("/proc") : NULL;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        int pid = atoi(entry->d_name);
+        if (pid > 0 && !is_ours(pid) && fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && st.st_uid == geteuid())
+            each_mapping(pid, note_theirs);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+bool mpy_memory_file_is_theirs(uint64_t device, uint64_t inode)
+{
+    size_t i = place_of(device, inode);
+    return i < naround && around[i].theirs;
+}
+
+/* ---- who uses which file without a name ---- */
+
+typedef struct use {
+    uint64_t device, inode;
+    uint64_t from, bytes; /* of this process's mapping that can be read; else 0, 0 */
+    bool by_ranks;        /* other ranks can have it */
+} use_t;
+
+static use_t *uses;
+static size_t nuses, uses_room;
+
+static void note(use_t use)
+{
+    if (nuses == uses_room) {
+        size_t room = uses_room ? 2 * uses_room : 64;
+        use_t *more = realloc(uses, room * sizeof *more);
+        if (!more)
+            return;
+        uses = more;
+        uses_room = room;
+    }
+    uses[nuses++] = use;
+}
+
+static void note_use(const mapping_t *m, bool own)
+{
+    size_t i = place_of(m->device, m->inode);
+    if (!m->has_name && m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI)
+        note((use_t){.device = m->device,
+                     .inode = m->inode,
+                     .from = m->offset,
+                     .bytes = own && m->reads ? m->hi - m->lo : 0,
+                     .by_ranks = m->can_be_of_ranks && (i == naround || around[i].theirs)});
+}
+
+static void note_descriptors(int pid)
+{
+    char path[64 + sizeof((struct dirent *)0)->d_name], link[PATH_MAX + 64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
+        ssize_t length = readlink(path, link, sizeof link - 1);
+        link[length > 0 ? length : 0] = 0;
+        if (has_no_name(link) && !(pid == getpid() && mpy_fd_is_lower(atoi(entry->d_name))) && !stat(path, &st))
+            note((use_t){.device = st.st_dev, .inode = st.st_ino});
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static void note_all_of(int pid)
+{
+    each_mapping(pid, note_use);
+    note_descriptors(pid);
+}
+
+void mpy_memory_files_look(void)
+{
+    nuses = 0;
+    each_process_of_the_rank(note_all_of);
+}
+
+mpy_sharing_t mpy_memory_file_sharing(uint64_t device, uint64_t inode)
+{
+    int found = 0;
+    for (const use_t *u = uses; u < uses + nuses; u++) {
+        if (u->device != device || u->inode != inode)
+            continue;
+        if (u->by_ranks)
+            return MPY_SHARED_BY_RANKS;
+        found++;
+    }
+    return found > 1 ? MPY_SHARED_IN_RANK : MPY_UNSHARED;
+}
+
+bool mpy_memory_file_is_mapped(uint64_t device, uint64_t inode, uint64_t bytes)
+{
+    for (const use_t *u = uses; u < uses + nuses; u++)
+        if (u->device == device && u->inode == inode && u->from == 0 && u->bytes > 0 && u->bytes >= bytes)
+            return true;
+    return false;
+}
