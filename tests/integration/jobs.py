@@ -27,6 +27,7 @@ from manapy.cli.shared import naming
 from manapy.core.errors import ManapyError
 from manapy.core.processes import is_alive
 from networks import call_inside
+from waiting import pause_after
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
@@ -181,14 +182,15 @@ class Job:
     def wait_for(self, what: str | Callable[[str], Any], timeout: float = PATIENCE) -> str:
         """Wait until the current run's output contains a text or satisfies a condition; returns the output."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
-        deadline = time.monotonic() + timeout
+        begun = looked = time.monotonic()
         while not ready(text := self.output()):
             assert self.process is not None
             if self.process.poll() is not None and not ready(self.output()):
                 raise JobError(f"ended with {self.process.returncode} before {what!r}:\n{self.report()}")
-            if time.monotonic() > deadline:
+            if time.monotonic() > begun + timeout:
                 raise JobError(f"{timeout:.0f} s without {what!r}:\n{self.report()}")
-            time.sleep(0.02)
+            pause_after(looked)
+            looked = time.monotonic()
         return text
 
     def wait(self, timeout: float = PATIENCE) -> int:

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs import BIN, PATIENCE, JobError
+from waiting import pause_after
 
 CGROUPS = Path("/sys/fs/cgroup/freezer")
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -251,25 +252,29 @@ class Cluster:
         """Wait until the job is in the state `what`, or until the output of show() satisfies a condition. Returns that
         output. Raises JobError if the job ends in another state or doesn't reach the state in time."""
         ready = (lambda shown: shown["JobState"] == what) if isinstance(what, str) else what
-        deadline = time.monotonic() + timeout
+        begun = looked = time.monotonic()
         while not ready(shown := self.show(job)):
             if shown["JobState"] in ENDED:
                 raise JobError(
                     f"job {job} is {shown['JobState']} ({shown.get('ExitCode')}) before {what!r}\n{self.report(job)}"
                 )
-            if time.monotonic() > deadline:
+            if time.monotonic() > begun + timeout:
                 raise JobError(f"{timeout:.0f} s without {what!r}\n{self.report(job)}")
-            time.sleep(0.1)
+            pause_after(looked, least=0.3)
+            looked = time.monotonic()
         return shown
 
     def wait_for_output(self, job: int, what: str | Callable[[str], object], timeout: float = PATIENCE) -> str:
         """Wait until the job's output contains a text or satisfies a condition. Returns the output."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
-        deadline = time.monotonic() + timeout
+        begun = looked = time.monotonic()
         while not ready(text := self.output(job)):
-            if time.monotonic() > deadline or (self.show(job)["JobState"] in ENDED and not ready(self.output(job))):
+            if time.monotonic() > begun + timeout or (
+                self.show(job)["JobState"] in ENDED and not ready(self.output(job))
+            ):
                 raise JobError(f"job {job} without {what!r}\n{self.report(job)}")
-            time.sleep(0.05)
+            pause_after(looked)
+            looked = time.monotonic()
         return text
 
     def finish(self, job: int, timeout: float = PATIENCE) -> str:
@@ -400,7 +405,7 @@ class Cluster:
             )
 
     def _wait(self, ready: Callable[[], object], what: str, timeout: float = PATIENCE) -> None:
-        deadline = time.monotonic() + timeout
+        begun = looked = time.monotonic()
         while True:
             with contextlib.suppress(JobError):  # the controller does not answer yet
                 if ready():
@@ -411,9 +416,10 @@ class Cluster:
                         f"{name} has ended with {process.returncode}:\n"
                         f"{(self.where / 'log' / f'{name}.log').read_text(errors='replace')[-4000:]}"
                     )
-            if time.monotonic() > deadline:
+            if time.monotonic() > begun + timeout:
                 raise JobError(f"{timeout:.0f} s without {what}")
-            time.sleep(0.05)
+            pause_after(looked)
+            looked = time.monotonic()
 
     def _kill_all(self, node: str | None = None) -> None:
         deadline = time.monotonic() + PATIENCE
