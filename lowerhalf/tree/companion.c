@@ -57,6 +57,7 @@ static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
         mpy_callbacks_expect(false);
         return mpy_engine.check(order->value, answer->text, sizeof answer->text);
     case MPY_TREE_STOP:
+        if (halted) return 0; /* an end in the midst of a checkpoint (hub.c) */
         halted = true;
         mpy_tree_note(order->pids, order->npids);
         return mpy_engine.stop(answer->text, sizeof answer->text);

@@ -3,7 +3,6 @@ descriptors."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 from collections.abc import Callable
@@ -33,6 +32,8 @@ def watch(pid: int, ended: Callable[[], object]) -> None:
 
     It is never called if the process cannot be watched.
     """
+    import asyncio  # half of the time in which an agent of a node starts, and only coordinators watch
+
     loop = asyncio.get_running_loop()
     try:
         fd = os.pidfd_open(pid)
