@@ -22,6 +22,7 @@
 #include "control.h"
 
 #define READ_WAIT_MS 500
+#define END_WAIT_MS 990 /* for the process manager to end this rank */
 
 mpy_control_words_t mpy_control_words = {.event = -1, .pmi_fd = -1};
 #define WORDS (&mpy_control_words)
@@ -103,13 +104,15 @@ static void wait_until_read(void) {
 }
 
 /* Hydra overlooks about one in fifty ranks that exit before their MPI_Init while the others are in it. Then the others
- * wait for ever. So a rank that gives up tells hydra. */
+ * wait for ever. So a rank that gives up tells hydra. And it breaks down if a rank exits whose request it is answering.
+ * So the rank waits to be ended. */
 void mpy_control_abort(int code) {
     char request[] = "cmd=abort exitcode=0\n";
     if ((WORDS->pid != 0 && !ours()) || !process_manager_listens()) return;
     wait_until_read();
     request[sizeof request - 3] = (char)('0' + code % 10);
-    tell_process_manager(request, sizeof request - 1);
+    const struct timespec patience = {.tv_nsec = END_WAIT_MS * 1000000l};
+    if (tell_process_manager(request, sizeof request - 1)) mpy_sys(SYS_nanosleep, &patience, 0);
 }
 
 static void tell_coordinator(void);
