@@ -115,8 +115,9 @@ static long refuse(mpy_trap_t *t) { (void)t; return -38; }
  * waits for its exec: for ever. And later each trap would stop the program. */
 static long refuse_debugger(mpy_trap_t *t) {
     (void)t;
-    MPY_LOWER->svc->say("a debugger cannot start a program inside manapy-launch; put it in front (gdb -ex 'handle SIGSYS "
-                        "nostop noprint pass' --args manapy-launch PROGRAM), or attach it to the program (gdb -p PID)");
+    MPY_LOWER->svc->say("a debugger cannot start a program inside manapy-launch; put it in front (gdb -ex 'handle "
+                        "SIGSYS nostop noprint pass' --args manapy-launch PROGRAM), or attach it to the program "
+                        "(gdb -p PID)");
     return -1; /* EPERM */
 }
 
