@@ -88,7 +88,7 @@ void mpy_memory_files_begin(uint64_t number, const char *host)
 
 typedef char name_t[64];
 
-/* A file that only this restart knows, of which `a` and `b` say what it stands for. */
+/* The name of a new file, the same in all ranks of this restart. `a` and `b` identify the old file. */
 static const char *name_now(name_t name, uint64_t a, uint64_t b)
 {
     snprintf(name, sizeof(name_t), "%s.manapy-%016lx", MPY_POSIX_MEMORY, (unsigned long)mpy_fnv1a_words(attempt, a, b));

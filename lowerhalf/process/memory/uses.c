@@ -70,7 +70,7 @@ static bool can_be_of_ranks(const char *path)
 
 typedef struct mapping {
     uint64_t device, inode, lo, hi, offset;
-    bool reads, has_name, can_be_of_ranks;
+    bool own, reads, has_name, can_be_of_ranks; /* own: of this process */
 } mapping_t;
 
 /* A line of /proc/PID/maps. False if it is not a shared mapping of a file whose content is only in memory. */
@@ -93,16 +93,16 @@ static bool parse(char *line, mapping_t *m)
     return true;
 }
 
-static void each_mapping(int pid, void (*visit)(const mapping_t *m, bool own))
+static void each_mapping(int pid, void (*visit)(const mapping_t *m))
 {
     char path[64], *line = NULL;
     size_t room = 0;
-    mapping_t m;
+    mapping_t m = {.own = pid == getpid()};
     snprintf(path, sizeof path, "/proc/%d/maps", pid);
     FILE *file = fopen(path, "re");
     while (file && getline(&line, &room, file) > 0)
         if (parse(line, &m))
-            visit(&m, pid == getpid());
+            visit(&m);
     free(line);
     if (file)
         fclose(file);
@@ -122,9 +122,8 @@ static size_t place_of(uint64_t device, uint64_t inode)
     return i;
 }
 
-static void note_ours(const mapping_t *m, bool own)
+static void note_ours(const mapping_t *m)
 {
-    (void)own;
     size_t i = place_of(m->device, m->inode);
     if (!m->can_be_of_ranks || i < naround || naround == MPY_MEMORY_FILES_MAX)
         return;
@@ -132,36 +131,35 @@ static void note_ours(const mapping_t *m, bool own)
     around[naround++].theirs = false;
 }
 
-static void note_theirs(const mapping_t *m, bool own)
+static void note_theirs(const mapping_t *m)
 {
-    (void)own;
     size_t i = place_of(m->device, m->inode);
     if (i < naround)
         around[i].theirs = true;
 }
 
+/* The i-th process of the rank, or 0. */
+static int process_of_the_rank(size_t i)
+{
+    if (mpy_children_saved(0))
+        return mpy_children_saved(i);
+    return i == 0 ? getpid() : 0;
+}
+
 static bool is_ours(int pid)
 {
-    bool found = pid == getpid();
-    for (size_t i = 0; !found && mpy_children_saved(i); i++)
-        found = mpy_children_saved(i) == pid;
-    return found;
+    size_t i = 0;
+    while (process_of_the_rank(i) && process_of_the_rank(i) != pid)
+        i++;
+    return process_of_the_rank(i) == pid;
 }
-
-static void each_process_of_the_rank(void (*visit)(int pid))
-{
-    int pid = mpy_children_saved(0) ? mpy_children_saved(0) : getpid();
-    for (size_t i = 1; pid; pid = mpy_children_saved(i++))
-        visit(pid);
-}
-
-static void note_process(int pid) { each_mapping(pid, note_ours); }
 
 void mpy_memory_files_look_around(void)
 {
     struct stat st;
     naround = 0;
-    each_process_of_the_rank(note_process);
+    for (size_t i = 0; process_of_the_rank(i); i++)
+        each_mapping(process_of_the_rank(i), note_ours);
     DIR *dir = naround ? opendir("/proc") : NULL;
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         int pid = atoi(entry->d_name);
@@ -202,14 +200,14 @@ static void note(use_t use)
     uses[nuses++] = use;
 }
 
-static void note_use(const mapping_t *m, bool own)
+static void note_use(const mapping_t *m)
 {
     size_t i = place_of(m->device, m->inode);
     if (!m->has_name && m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI)
         note((use_t){.device = m->device,
                      .inode = m->inode,
                      .from = m->offset,
-                     .bytes = own && m->reads ? m->hi - m->lo : 0,
+                     .bytes = m->own && m->reads ? m->hi - m->lo : 0,
                      .by_ranks = m->can_be_of_ranks && (i == naround || around[i].theirs)});
 }
 
@@ -230,16 +228,13 @@ static void note_descriptors(int pid)
         closedir(dir);
 }
 
-static void note_all_of(int pid)
-{
-    each_mapping(pid, note_use);
-    note_descriptors(pid);
-}
-
 void mpy_memory_files_look(void)
 {
     nuses = 0;
-    each_process_of_the_rank(note_all_of);
+    for (size_t i = 0; process_of_the_rank(i); i++) {
+        each_mapping(process_of_the_rank(i), note_use);
+        note_descriptors(process_of_the_rank(i));
+    }
 }
 
 mpy_sharing_t mpy_memory_file_sharing(uint64_t device, uint64_t inode)
