@@ -60,7 +60,7 @@ static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n)
             d->kind = MPY_FD_INHERITED;
             d->which = inherited;
         } else if (ops[d->kind]->check(t, d, err, n) || mpy_fdlocks_check(d, err, n) || async_check(d, err, n)) {
-            return -1;
+            return d->kind == MPY_FD_SOCKET ? MPY_FDS_LASTS : -1;
         }
     }
     return 0;

@@ -61,6 +61,8 @@ int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n);
 void mpy_fds_control(int session);
 void mpy_fds_foreground(int session, int (*real)(int group));
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
+/* Not 0: a descriptor cannot be saved. MPY_FDS_LASTS: no end of a child can change that. */
+enum { MPY_FDS_LASTS = -2 };
 int mpy_fds_check(char *err, size_t n);
 /* `shown`: the id by which the program knows a process. */
 int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n);

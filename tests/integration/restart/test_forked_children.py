@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import build
 from jobs import PROGRAMS, Job, oks
 from restarts import refused, restart, restart_twice
 from waiting import until
@@ -125,9 +126,11 @@ def test_an_mpi_program_that_forks_all_the_time(job: Job) -> None:
 
 
 def test_a_child_with_a_connection_gets_the_grace_time(make_job: Callable[..., Job], wide: str) -> None:
-    """It may end meanwhile; if it does not, the line names its descriptor."""
+    """It may end meanwhile. It always has a child that started a moment ago, which does not shorten the time."""
     job = make_job(1)
-    talk = "exec 7<>/dev/tcp/127.0.0.1/$PORT; echo > connected; until [ -e end ]; do sleep 0.01; done"
+    sleeps = "#include <unistd.h>\nint main(void) { return usleep(50000); }\n"
+    sleeper = build(job.where / "sleeper", sleeps, "-static")
+    talk = f"exec 7<>/dev/tcp/127.0.0.1/$PORT; echo > connected; until [ -e end ]; do {sleeper}; done"
     with socket.create_server(("127.0.0.1", 0)) as server:
         job.env["PORT"] = str(server.getsockname()[1])
         job.start("bash", "-c", f"({talk}) & {wide} go; wait", options=["--child-grace", "3"])
