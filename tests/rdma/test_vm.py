@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from vm import VM, GuestTimeout, VMDied, VMError, missing
+from vm import VM, GuestTimeout, VMDied, VMError, missing, shift
 from waiting import until_gone
 
 RUN = Path(__file__).resolve().parent.parent.parent / "tools" / "vm" / "run"
@@ -91,6 +91,7 @@ def test_killed(rdma_vm: VM) -> None:
 
 def test_death_is_noticed_at_once(rdma_vm: VM) -> None:
     waiting = rdma_vm.start("sleep 98765")
+    shift.environment(rdma_vm)
     begun = time.monotonic()
     with pytest.raises(VMDied, match="Kernel panic"):
         rdma_vm.run("echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger")
@@ -103,8 +104,9 @@ def test_death_is_noticed_at_once(rdma_vm: VM) -> None:
 
 
 def test_after_a_death(rdma_vm: VM) -> None:
-    """A new machine runs (with new rails)."""
+    """A new machine runs (with new rails). The agent of the other one is gone."""
     assert len(rdma_vm.run("ls /sys/class/infiniband").stdout.split()) == 6
+    assert shift.agent(rdma_vm) is None
 
 
 # ---- tools/vm/run

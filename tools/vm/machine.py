@@ -319,9 +319,9 @@ class VM:
         qemu = shutil.which("qemu-system-x86_64", path=SYSTEM_PATH)
         assert qemu is not None  # image() has searched for it
         # A guest that hangs dies instead, and -no-reboot ends QEMU with it. The guest hangs if it does not react for
-        # twice the watchdog's threshold, which is two minutes: a sender's loop inside Soft-RoCE has taken 22 s where
-        # the emulated processors share a busy machine.
-        hang = "softlockup_panic=1 watchdog_thresh=60 panic=-1"
+        # twice the watchdog's threshold, which is two minutes. A sender's loop inside Soft-RoCE has taken that long
+        # where the emulated processors share a busy machine, so the kernel lets others run meanwhile (preempt=full).
+        hang = "softlockup_panic=1 watchdog_thresh=60 panic=-1 preempt=full"
         # QEMU keeps translated code by its address. Programs at the same addresses share it, so Python starts in half
         # the time.
         boot = "console=ttyS0 quiet loglevel=4 mitigations=off nokaslr norandmaps random.trust_cpu=on"

@@ -9,6 +9,7 @@ start in an emulated machine, so tests of later events share one agent (`environ
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import sys
@@ -16,7 +17,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from .machine import PATIENCE, VM, GuestProcess, VMError
+from .machine import PATIENCE, VM, GuestProcess, VMDied, VMError
 from .pairs import Pair
 
 MANAPY = Path(sys.executable).parent / "manapy"
@@ -42,7 +43,10 @@ def inside(backups: str = BACKUPS, job: str | None = None, manapy: Path = MANAPY
 def agent(vm: VM) -> GuestProcess | None:
     """The shared agent, if it runs."""
     found = _agents.get(vm)
-    return found if found is not None and vm.alive and found.poll() is None else None
+    with contextlib.suppress(VMDied):  # it has ended with an earlier boot of the machine
+        if found is not None and vm.alive and found.poll() is None:
+            return found
+    return None
 
 
 def end_agent(vm: VM) -> None:
