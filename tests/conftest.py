@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -36,6 +37,9 @@ ORDER = (
 # once would take all processors from the other tests; two that wait for Slurm would leave the processors idle.
 TOGETHER = ("tests/rdma/", "tests/integration/chain/test_slurm")
 TEARDOWN_SECONDS = 120  # for the fixtures of a failed test
+
+
+gc.disable()  # until the tests begin: each collection would go through all tests that were found so far
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,6 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
     items.sort(key=lambda item: _place(item.path.relative_to(ROOT / "tests").as_posix()))
+
+
+def pytest_collection_finish() -> None:
+    """From now on, objects that no test has made are not looked at any more."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ..core.fnv import fnv1a
 
@@ -91,8 +92,7 @@ def group_identity(group: int, tag: int, count: int) -> int:
 WORLD = child_identity(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(NamedTuple):
     """The state of a thread that is not RUNNING. ``peers``: the world ranks that a blocked thread waits for
     (StateReport)."""
 
@@ -115,8 +115,7 @@ class ClockRow:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row as reported. Equal ``members`` objects may be shared between ranks (the model does)."""
 
     cid: int

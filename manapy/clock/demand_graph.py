@@ -19,16 +19,14 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ._state import Mode
 
 Vertex: TypeAlias = int | tuple[int] | tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """``peers`` empty: every member of ``cid``."""
 
     mode: Mode

@@ -1,8 +1,8 @@
 """Messages of the collective clock between a rank and the coordinator, and their lines in control.h's text protocol.
 
 Invariants
- 1. One frozen dataclass per kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back
-    equal.
+ 1. One NamedTuple per kind (they are made quickly, and many at once); ``to_wire()`` gives the line without its newline
+    and ``from_wire()`` reads it back equal. The last field, ``kind``, makes messages of two kinds unequal.
  2. ``version`` never decreases on one connection. It rises with every change of the rank's clock: rows, a SEQ that
     reached or passed its TARGET or was taken back, a thread that enters or leaves a blocking collective, a coordinator
     message applied. It does not change for parked, blocked and unblocked: these may come at any rate and must not
@@ -13,8 +13,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..core.wire_text import decode_text, encode_text
 from ._state import Mode, Row, State, Thread
@@ -79,16 +78,15 @@ def decode_row(text: str, known: Members | None = None) -> Row:
 # ---- rank -> coordinator
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """The first one in an epoch lists every row; later ones only rows made since. ``more``: the next ROWS continues the
     list (so that lines stay short)."""
 
-    kind: ClassVar[str] = "ROWS"
     epoch: int
     version: int
     rows: tuple[Row, ...]
     more: bool = False
+    kind: str = "ROWS"
 
     def to_wire(self) -> str:
         return " ".join(
@@ -96,15 +94,14 @@ class Rows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Raise:
+class Raise(NamedTuple):
     """SEQ of ``cid`` has reached or passed the TARGET that this rank knows."""
 
-    kind: ClassVar[str] = "RAISE"
     epoch: int
     version: int
     cid: int
     seq: int
+    kind: str = "RAISE"
 
     def to_wire(self) -> str:
         return f"RAISE {self.epoch} {self.version} {self.cid:016x} {self.seq}"
@@ -119,17 +116,16 @@ def decode_thread(text: str) -> Thread:
     return Thread(State(state), int(cid, 16), Mode(mode), decode_ranks(peers))
 
 
-@dataclass(frozen=True, slots=True)
-class StateReport:
+class StateReport(NamedTuple):
     """All threads that aren't RUNNING, each separately: a parked one may be needed while another is inside a
     collective, and so may the peers of a blocked one while a third is parked. BLOCKED_P2P with ``peers`` empty: every
     member of ``cid``, or nobody if ``cid`` is 0. In other states peers are empty."""
 
-    kind: ClassVar[str] = "STATE"
     epoch: int
     version: int
     applied: int
     threads: tuple[Thread, ...] = ()
+    kind: str = "STATE"
 
     def to_wire(self) -> str:
         return " ".join(
@@ -137,48 +133,40 @@ class StateReport:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Versioned:
-    kind: ClassVar[str]
+class Frozen(NamedTuple):
     epoch: int
     version: int
+    kind: str = "FROZEN"
 
     def to_wire(self) -> str:
         return f"{self.kind} {self.epoch} {self.version}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Bare:
-    kind: ClassVar[str]
-    epoch: int
-
-    def to_wire(self) -> str:
-        return f"{self.kind} {self.epoch}"
-
-
-class Frozen(_Versioned):
-    __slots__ = ()
-    kind = "FROZEN"
-
-
-class NotFrozen(_Versioned):
+class NotFrozen(NamedTuple):
     """Something changed since the version that FREEZE named; the report of it came before this message."""
 
-    __slots__ = ()
-    kind = "NOTFROZEN"
+    epoch: int
+    version: int
+    kind: str = "NOTFROZEN"
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch} {self.version}"
 
 
-class Retract(_Versioned):
+class Retract(NamedTuple):
     """A collective that may have been reported to the coordinator failed before it communicated, and isn't counted any
     more. The answer is the INTENT of a new epoch."""
 
-    __slots__ = ()
-    kind = "RETRACT"
+    epoch: int
+    version: int
+    kind: str = "RETRACT"
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch} {self.version}"
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    kind: ClassVar[str] = "DONE"
+class Done(NamedTuple):
+    kind: str = "DONE"
 
     def to_wire(self) -> str:
         return "DONE"
@@ -187,20 +175,22 @@ class Done:
 # ---- coordinator -> rank
 
 
-class Intent(_Bare):
-    __slots__ = ()
-    kind = "INTENT"
+class Intent(NamedTuple):
+    epoch: int
+    kind: str = "INTENT"
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch}"
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(NamedTuple):
     """Rows that are not listed are at their target. ``more``: the next TARGETS continues the list; only the last one
     counts in ``applied`` and lets the rank run."""
 
-    kind: ClassVar[str] = "TARGETS"
     epoch: int
     rows: tuple[tuple[int, int], ...]  # (cid, seq)
     more: bool = False
+    kind: str = "TARGETS"
 
     def to_wire(self) -> str:
         return " ".join(
@@ -208,53 +198,63 @@ class Targets:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    kind: ClassVar[str] = "TARGET"
+class Target(NamedTuple):
     epoch: int
     cid: int
     seq: int
+    kind: str = "TARGET"
 
     def to_wire(self) -> str:
         return f"TARGET {self.epoch} {self.cid:016x} {self.seq}"
 
 
-class Advance(_Bare):
-    __slots__ = ()
-    kind = "ADVANCE"
+class Advance(NamedTuple):
+    epoch: int
+    kind: str = "ADVANCE"
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch}"
 
 
-class Withdraw(_Bare):
-    __slots__ = ()
-    kind = "WITHDRAW"
+class Withdraw(NamedTuple):
+    epoch: int
+    kind: str = "WITHDRAW"
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch}"
 
 
-class Freeze(_Versioned):
-    __slots__ = ()
-    kind = "FREEZE"
+class Freeze(NamedTuple):
+    epoch: int
+    version: int
+    kind: str = "FREEZE"
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch} {self.version}"
 
 
-class Thaw(_Bare):
-    __slots__ = ()
-    kind = "THAW"
+class Thaw(NamedTuple):
+    epoch: int
+    kind: str = "THAW"
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch}"
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    kind: ClassVar[str] = "RESUME"
+class Resume(NamedTuple):
     epoch: int
     then: str = "continue"
     path: str = ""
+    kind: str = "RESUME"
 
     def to_wire(self) -> str:
         return f"RESUME {self.epoch} {self.then} {encode_text(self.path)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
-    kind: ClassVar[str] = "ABORT"
+class Abort(NamedTuple):
     epoch: int
     reason: str = ""
+    kind: str = "ABORT"
 
     def to_wire(self) -> str:
         return f"ABORT {self.epoch} {encode_text(self.reason)}"

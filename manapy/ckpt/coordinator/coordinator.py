@@ -25,9 +25,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import __version__
 from ...core import launchers, processes
@@ -113,8 +112,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """Options of a job. Times are in seconds unless the name says otherwise. 0 means none, or all. ``background``:
     write images beside the running ranks. ``dirty``, ``full_every``: see increments.py. ``exact``: resume no older
     checkpoint. ``local`` to ``failure_groups``: see storage.py."""

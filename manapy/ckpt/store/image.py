@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from ctypes import c_char, c_int32, c_uint8, c_uint32, c_uint64
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from ...core import installation
 from ...core.errors import ImageError, why
@@ -174,8 +174,7 @@ STRUCTURES: dict[str, type[ctypes.LittleEndianStructure]] = {
 }
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """The header of an image: what it contains, and of which job and rank."""
 
     rank: int
@@ -207,8 +206,7 @@ class Header:
         return (self.folded_seal, self.folded_crc) if self.folded_seal else (self.seal, self.crc)
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """One mapping of the program: [lo, hi) with its protection; path is None for anonymous memory."""
 
     lo: int
@@ -225,8 +223,7 @@ class Region:
         return letters + ("s" if self.flags & REGION_SHARED else "p")
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """Consecutive pages: of the image (RUN_DATA, RUN_ZIPPED) or of the mapped file (RUN_FILE), at offset. stored: the
     bytes of the image that they take."""
 
@@ -238,16 +235,14 @@ class Run:
     crc: int
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """Consecutive pages that are as in the parent image."""
 
     address: int
     bytes: int
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(NamedTuple):
     """One thread of the program; the first becomes the main thread of the restarted process."""
 
     tid: int
@@ -256,11 +251,10 @@ class Thread:
     pending: int
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One process of a rank that was a tree of processes, with its ids as the program knows them."""
 
-    index: int  # of its image; 0: the rank's own, of the process that uses MPI
+    image: int  # its number; 0: the rank's own, of the process that uses MPI
     pid: int
     parent: int
 
@@ -306,7 +300,7 @@ class Image:
 
     def of_member(self, member: Member) -> Image:
         """The image of a process of the tree. Raises ImageError."""
-        return Image.open(self.path.with_suffix(f".{member.index}.img")) if member.index else self
+        return Image.open(self.path.with_suffix(f".{member.image}.img")) if member.image else self
 
     @property
     def mapped_bytes(self) -> int:

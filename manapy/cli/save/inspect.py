@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
@@ -147,7 +146,9 @@ def _member(i: Any, member: Any) -> dict[str, Any]:
     own = i.of_member(member)
     held = descriptors.counts(own.sections.get(image.SECTION_FDS, b""))
     return {
-        **asdict(member),
+        "index": member.image,
+        "pid": member.pid,
+        "parent": member.parent,
         "program": own.header.program,
         "threads": len(own.threads),
         "file_bytes": own.header.file_bytes,
@@ -158,11 +159,11 @@ def _member(i: Any, member: Any) -> dict[str, Any]:
 def _record(i: Any, detailed: bool) -> dict[str, Any]:
     record: dict[str, Any] = {
         "path": str(i.path),
-        **asdict(i.header),
+        **i.header._asdict(),
         "regions": len(i.regions),
-        "threads": [asdict(t) for t in i.threads],
+        "threads": [t._asdict() for t in i.threads],
         "processes": [_member(i, m) for m in i.members],
     }
     if detailed:
-        record["regions"] = [{**asdict(r), "saved": _saved(i, r)} for r in i.regions]
+        record["regions"] = [{**r._asdict(), "saved": _saved(i, r)} for r in i.regions]
     return record

@@ -4,7 +4,6 @@ has changed since it last ran."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from .._state import State
 from ..messages import Done, FromRank, Frozen, NotFrozen, Raise, Retract, Rows, StateReport
@@ -31,7 +30,7 @@ def _summary(outbox: Sequence[FromRank]) -> list[FromRank]:
     raises = {m.cid: m.seq for m in outbox if isinstance(m, Raise)}
     states = [m for m in outbox if isinstance(m, StateReport)]
     epoch = next((m.epoch for m in outbox if not isinstance(m, Done)), 0)
-    state = [replace(states[-1], version=version)] if states else []
+    state = [states[-1]._replace(version=version)] if states else []
     risen = [Raise(epoch, version, cid, seq) for cid, seq in raises.items()]
     sent: list[FromRank] = [Retract(epoch, version)] if any(isinstance(m, Retract) for m in outbox) else []
     sent += [Rows(epoch, version, rows)] if any(isinstance(m, Rows) for m in outbox) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,17 +31,23 @@ ranks = st.lists(st.integers(0, 300), unique=True, max_size=40).map(tuple)
 text = st.text(max_size=12)
 rows = st.builds(Row, ids, ids, small, ranks, small, text)
 threads = st.builds(Thread, st.sampled_from(State), ids, st.sampled_from(Mode), ranks)
+
+
+def _made(message: type[m.Message], *fields: st.SearchStrategy[Any]) -> st.SearchStrategy[m.Message]:
+    return st.tuples(*fields).map(lambda values: message(*values))
+
+
 every = st.one_of(
-    st.builds(m.Rows, small, small, st.lists(rows, max_size=4).map(tuple), st.booleans()),
-    st.builds(m.Raise, small, small, ids, small),
-    st.builds(m.StateReport, small, small, small, st.lists(threads, max_size=4).map(tuple)),
-    st.builds(m.Targets, small, st.lists(st.tuples(ids, small), max_size=4).map(tuple), st.booleans()),
-    st.builds(m.Target, small, ids, small),
-    *(st.builds(kind, small, small) for kind in (m.Frozen, m.NotFrozen, m.Freeze)),
-    *(st.builds(kind, small) for kind in (m.Intent, m.Advance, m.Withdraw, m.Thaw)),
+    _made(m.Rows, small, small, st.lists(rows, max_size=4).map(tuple), st.booleans()),
+    _made(m.Raise, small, small, ids, small),
+    _made(m.StateReport, small, small, small, st.lists(threads, max_size=4).map(tuple)),
+    _made(m.Targets, small, st.lists(st.tuples(ids, small), max_size=4).map(tuple), st.booleans()),
+    _made(m.Target, small, ids, small),
+    *(_made(kind, small, small) for kind in (m.Frozen, m.NotFrozen, m.Freeze)),
+    *(_made(kind, small) for kind in (m.Intent, m.Advance, m.Withdraw, m.Thaw)),
     st.just(m.Done()),
-    st.builds(m.Resume, small, st.sampled_from(["continue", "exit"]), text),
-    st.builds(m.Abort, small, text),
+    _made(m.Resume, small, st.sampled_from(["continue", "exit"]), text),
+    _made(m.Abort, small, text),
 )
 
 
