@@ -11,7 +11,8 @@ from pathlib import Path
 
 import images
 import pytest
-from jobs import BIN, Job, manapy, run
+from compiling import Programs
+from jobs import BIN, PROGRAMS, Job, manapy, run
 from manapy.ckpt.store import image, publish
 from phases import BESIDE, STANDING, answer, needs_way, request
 
@@ -26,8 +27,13 @@ def way(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def idle(job: Job, *options: str, way: str = "auto", megabytes: int = MEGABYTES) -> Job:
-    job.start_python("moments/mostly_idle.py", str(megabytes), options=[*options, "--dirty", way])
+@pytest.fixture(scope="session")
+def mostly_idle(c_program: Programs) -> Path:
+    return c_program(PROGRAMS / "moments/mostly_idle.c")
+
+
+def idle(job: Job, program: Path, *options: str, way: str = "auto", megabytes: int = MEGABYTES) -> Job:
+    job.start(program, str(megabytes), options=[*options, "--dirty", way])
     job.wait_for("begun")
     return job
 
@@ -57,8 +63,10 @@ def names(job: Job) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [STANDING, BESIDE], ids=["standing", "beside"])
-def test_only_changes_are_written(make_job: Callable[..., Job], options: tuple[str, ...], way: str) -> None:
-    job = idle(make_job(), *options, way=way)
+def test_only_changes_are_written(
+    make_job: Callable[..., Job], mostly_idle: Path, options: tuple[str, ...], way: str
+) -> None:
+    job = idle(make_job(), mostly_idle, *options, way=way)
     taken = [job.checkpoint()]
     for step in (1, 2, 3):
         go(job, step)
@@ -83,8 +91,8 @@ def test_only_changes_are_written(make_job: Callable[..., Job], options: tuple[s
     ends_well(job)
 
 
-def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job], way: str) -> None:
-    job = idle(make_job(), way=way, megabytes=8)
+def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job], mostly_idle: Path, way: str) -> None:
+    job = idle(make_job(), mostly_idle, way=way, megabytes=8)
     taken = [job.checkpoint()]
     for step in range(1, 6):
         go(job, step)
@@ -97,10 +105,10 @@ def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job]
     ends_well(job)
 
 
-def test_a_failed_checkpoint_between(make_job: Callable[..., Job], way: str) -> None:
+def test_a_failed_checkpoint_between(make_job: Callable[..., Job], mostly_idle: Path, way: str) -> None:
     """All ranks have written images, which are not published. What has changed since the last published ones is not
     lost."""
-    job = idle(make_job(), way=way, megabytes=8)
+    job = idle(make_job(), mostly_idle, way=way, megabytes=8)
     job.checkpoint()
     go(job, 1)
     base, step = job.checkpoint(), 1
@@ -136,8 +144,8 @@ def _fail_to_publish(job: Job) -> Path | None:
     raise AssertionError("each checkpoint was too fast")
 
 
-def test_keep_spares_what_is_needed(make_job: Callable[..., Job]) -> None:
-    job = idle(make_job(1), "--keep", "1", megabytes=4)
+def test_keep_spares_what_is_needed(make_job: Callable[..., Job], mostly_idle: Path) -> None:
+    job = idle(make_job(1), mostly_idle, "--keep", "1", megabytes=4)
     for step in range(1, 4):
         go(job, step)
         job.checkpoint()
@@ -158,8 +166,8 @@ def _list(job: Job, *options: str) -> str:
     return manapy("list", job.dir, *options).stdout
 
 
-def test_a_damaged_link_is_named(make_job: Callable[..., Job]) -> None:
-    job = idle(make_job(), megabytes=4)
+def test_a_damaged_link_is_named(make_job: Callable[..., Job], mostly_idle: Path) -> None:
+    job = idle(make_job(), mostly_idle, megabytes=4)
     taken = [job.checkpoint()]
     for step in (1, 2):
         go(job, step)
@@ -188,9 +196,9 @@ def _needed(older: Path, newer: Path) -> int:
     raise AssertionError("it needs nothing")
 
 
-def test_a_killed_writer_between(make_job: Callable[..., Job]) -> None:
+def test_a_killed_writer_between(make_job: Callable[..., Job], mostly_idle: Path) -> None:
     """The rank then writes while it stands, from the same base. (With pagemap, so few changes need no writer.)"""
-    job = idle(make_job(1), *BESIDE, way="hash", megabytes=64)
+    job = idle(make_job(1), mostly_idle, *BESIDE, way="hash", megabytes=64)
     base = job.checkpoint()
     go(job, 1)
     for _ in range(TRIES):

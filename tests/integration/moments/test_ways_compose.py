@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from jobs import Job, manapy
+from compiling import Programs
+from jobs import PROGRAMS, Job, manapy
 from manapy.ckpt.store import image
 from phases import needs_way
 from test_incremental import ends_well, go, parent
@@ -24,12 +25,12 @@ CASES = {  # each pair is in one of them, and all four
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
-def test_through_restarts(make_job: Callable[..., Job], options: tuple[str, ...]) -> None:
+def test_through_restarts(make_job: Callable[..., Job], c_program: Programs, options: tuple[str, ...]) -> None:
     if "pagemap" in options:
         needs_way("pagemap")
     written = tuple(option for option in options if option not in LAZY)
     job = make_job()
-    job.start_python("moments/mostly_idle.py", "8", options=written)
+    job.start(c_program(PROGRAMS / "moments/mostly_idle.c"), "8", options=written)
     job.wait_for("begun")
     step = 0
     for _ in range(2):

@@ -1,5 +1,5 @@
-"""changing.py MEGABYTES - ranks change random data all the time, until there is a file `end`. Then each rank checks
-that its data is what its own number of steps must have made of it.
+"""changing.py MEGABYTES - ranks change random data every few milliseconds, until there is a file `end`. Then each rank
+checks that its data is what its own number of steps must have made of it.
 
 Part of the data is in a window that the ranks of a node share, part in memory that fork(2) does not copy, or fills with
 zeros in the child.
@@ -8,6 +8,7 @@ zeros in the child.
 import mmap
 import os
 import sys
+import time
 
 import numpy
 from mpi4py import MPI
@@ -51,6 +52,7 @@ while not WORLD.bcast(os.path.exists("end")):
     step += 1
     if WORLD.rank == 0 and step % 10 == 1:
         print(f"step {step}", flush=True)
+    time.sleep(0.003)
 wrong = []
 for name, data in memories.items():
     expected = first(len(data))
