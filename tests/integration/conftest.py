@@ -33,29 +33,35 @@ def installed() -> None:
 
 
 @pytest.fixture
-def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+def make_job(tmp_path: Path, heat2d: Path) -> Iterator[Callable[..., Job]]:
     """Makes jobs, each in its own directory."""
-    yield from _making(tmp_path)
+    yield from _making(tmp_path, heat2d)
 
 
 @pytest.fixture(scope="module")
-def make_shared_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
+def make_shared_job(tmp_path_factory: pytest.TempPathFactory, heat2d: Path) -> Iterator[Callable[..., Job]]:
     """The same for jobs that several tests of a module share."""
-    yield from _making(tmp_path_factory.mktemp("jobs"))
+    yield from _making(tmp_path_factory.mktemp("jobs"), heat2d)
 
 
-def _making(below: Path) -> Iterator[Callable[..., Job]]:
+def _making(below: Path, solver: Path) -> Iterator[Callable[..., Job]]:
     made: list[Job] = []
 
     def make(ranks: int = 2, **settings: object) -> Job:
         where = below / f"job-{len(made)}"
         where.mkdir()
-        made.append(Job(where, ranks, **settings))  # type: ignore[arg-type]
+        made.append(Job(where, ranks, solver=solver, **settings))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
     for job in made:
         job.end()
+
+
+@pytest.fixture(scope="session")
+def heat2d(c_program: Programs) -> Path:
+    """The solver in C."""
+    return c_program(PROGRAMS / "steps/heat2d.c")
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from manapy.cli.shared import naming
 from manapy.core.errors import ManapyError
 from manapy.core.processes import is_alive
 from networks import call_inside
+from solver import SOLVER
 from waiting import pause_after
 
 BIN = Path(sys.executable).parent
@@ -108,6 +109,7 @@ class Job:
 
     where: Path
     ranks: int = 2
+    solver: Path | None = None  # tests/programs/steps/heat2d.c, compiled
     mpirun: Sequence[str | Path] = field(default_factory=lambda: [BIN / "mpirun"])
     inside: Sequence[str | Path] = ()  # put before commands to run them on an emulated node
     env: dict[str, str] = field(default_factory=dict)
@@ -138,6 +140,11 @@ class Job:
     def start_python(self, program: str, *arguments: str | Path, options: Sequence[str | Path] = ()) -> Job:
         """Start tests/programs/PROGRAM."""
         return self.start(sys.executable, PROGRAMS / program, *arguments, options=options)
+
+    def start_solver(self, out: str | Path = "field.npy", options: Sequence[str | Path] = ()) -> Job:
+        """Start the solver, which writes its field to `out`."""
+        assert self.solver is not None
+        return self.start(self.solver, *SOLVER, "--out", out, options=options)
 
     def restart(
         self, checkpoint: Path | None = None, ranks: int | None = None, options: Sequence[str | Path] = ()

@@ -16,7 +16,7 @@ from emulated import inside
 from jobs import BIN, Job, manapy
 from networks import call_inside
 from phases import BESIDE, PHASES, STANDING, answer, reach, restart_after
-from solver import MIDDLE, SOLVER, step
+from solver import MIDDLE, step
 from waiting import until
 
 NODES = emulated.names(6)
@@ -44,7 +44,7 @@ def job(request: pytest.FixtureRequest, make_job: Callable[..., Job]) -> Iterato
         made = make_job(len(NODES), mpirun=mpirun, inside=inside(NODES[0]), env=ENVIRONMENT)
         made.hold(MIDDLE)
         options = getattr(request, "param", ())
-        made.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+        made.start_solver(options=options)
         made.wait_until_it_runs()
         yield made
         made.end()

@@ -16,7 +16,7 @@ from emulated import inside
 from jobs import Job, JobError, manapy
 from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store import image, publish
-from solver import MIDDLE, SOLVER, after, step
+from solver import MIDDLE, after, step
 from waiting import until
 
 NAMES = emulated.names(3)
@@ -42,7 +42,7 @@ def job(make_job: Callable[..., Job], three: Cluster) -> Job:
 def start(job: Job, flush: str, *more: str) -> None:
     job.hold(MIDDLE)
     options = ("--local", "/dev/shm/images", "--flush", flush, *more)
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    job.start_solver(options=options)
     job.wait_for(after(100))
 
 
@@ -216,7 +216,7 @@ def test_folded_on_each_node(job: Job, undisturbed: bytes, local: bool) -> None:
         start(job, "off", "--redundancy", "partner", *incremental)
     else:
         job.hold(MIDDLE)
-        job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=incremental)
+        job.start_solver(options=incremental)
         job.wait_for(after(100))
     first, newest = job.checkpoint(), job.checkpoint()
     until(lambda: not publish.read_manifest(newest).parent, job.report)

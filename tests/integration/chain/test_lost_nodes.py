@@ -20,7 +20,7 @@ from jobs import BIN, Job, manapy
 from launchers import MPICH
 from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store.job import read
-from solver import MIDDLE, SOLVER, after, step
+from solver import MIDDLE, after, step
 from test_run import HEAT, Run
 from waiting import until
 
@@ -72,7 +72,7 @@ def job(make_job: Callable[..., Job], nodes: Cluster, env: dict[str, str]) -> Jo
     """A job of two ranks on each of two nodes that was killed after its checkpoint."""
     made = make_job(4, mpirun=emulated.mpirun(FIRST, f"{FIRST}:2,{SECOND}:2"), inside=inside(FIRST), env=env)
     go = made.hold(MIDDLE)
-    made.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    made.start_solver()
     made.wait_for(after(100))
     made.checkpoint()
     made.kill()

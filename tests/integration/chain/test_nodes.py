@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import emulated
 from emulated import NODES, SPARE, TOOLS, inside
-from jobs import BIN, PROGRAMS, Job
+from jobs import BIN, Job
 from manapy.bench.shared.cluster import Cluster
 from solver import MIDDLE, SOLVER, after, step
 from test_run import HEAT, Run
@@ -25,7 +25,7 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, 
     job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
     job.hold(MIDDLE)
     before = nodes.received()[1]
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    job.start_solver()
     job.wait_for(after(200))
     assert {r["host"] for r in job.status()["ranks"]} == set(NODES)
     assert nodes.received()[1] - before > 200 * 96 * 8 / 2, "the ranks don't talk over the network"
@@ -45,7 +45,7 @@ def test_a_script_around_the_program(make_job: Callable[..., Job], nodes: Cluste
     """The ranks of the second node hand over and come back through its agent."""
     job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
     job.hold(MIDDLE)
-    program = " ".join(map(str, (sys.executable, PROGRAMS / "steps/heat2d.py", *SOLVER, "--out", "field.npy")))
+    program = shlex.join(map(str, (job.solver, *SOLVER, "--out", "field.npy")))
     job.start("sh", "-c", f"{program}; echo behind: $?")
     job.wait_for(after(100))
     job.checkpoint()
@@ -63,7 +63,7 @@ def test_agent_lost(make_job: Callable[..., Job], nodes: Cluster, undisturbed: b
     """The agent of a node is killed: the job ends at once, says why, and can be restarted."""
     job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
     go = job.hold(MIDDLE)
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
+    job.start_solver()
     job.wait_for(after(100))
     job.checkpoint()
     last = step(job.output())

@@ -7,14 +7,13 @@ import io
 import os
 import shlex
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs import PROGRAMS, manapy
+from jobs import manapy
 from manapy.ckpt import command
 from manapy.ckpt.store.job import read
 from slurm import Cluster
@@ -33,13 +32,13 @@ def nodes(make_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture
-def submit(nodes: Cluster, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
+def submit(nodes: Cluster, heat2d: Path, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
     """Submits a chain of a solver on two nodes, with one more as a spare. It is held before its last steps until the
     file `go` exists."""
     made: list[Chain] = []
 
     def chain(launch: str, *options: str) -> Chain:
-        solver = [sys.executable, PROGRAMS / "steps/heat2d.py", *SOLVER, "--out", tmp_path / "field.npy"]
+        solver = [heat2d, *SOLVER, "--out", tmp_path / "field.npy"]
         lines = [
             f'export STEPS_HOLD="{LAST} {tmp_path}/go"',
             f"{launch} {shlex.join(map(str, solver))} || exit $?",

@@ -20,7 +20,7 @@ from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store import publish
 from networks import call_inside
 from phases import BESIDE, PHASES, STANDING, answer, reach
-from solver import MIDDLE, SOLVER, after, step
+from solver import MIDDLE, after, step
 from waiting import until
 
 pytest.importorskip("zfec")
@@ -51,7 +51,7 @@ def images_of(node: str) -> Path:
 def start(job: Job, redundancy: str, *more: str) -> None:
     job.hold(MIDDLE)
     options = ("--local", LOCAL, "--flush", "off", "--redundancy", redundancy, *more)
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    job.start_solver(options=options)
     job.wait_for(after(100))
 
 
@@ -198,7 +198,7 @@ def test_failure_group_that_is_too_large(job: Job, tmp_path: Path) -> None:
     groups = tmp_path / "groups"
     groups.write_text(f"most: {' '.join(NAMES[:3])}\n")
     options = ("--local", LOCAL, "--redundancy", "rs:3+1", "--failure-groups", str(groups))
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    job.start_solver(options=options)
     assert job.wait() == 2
     assert job.output().count("--redundancy rs:3+1: 3 of 5 hosts fail together (most)") == 1
 
@@ -209,7 +209,7 @@ def test_shared_directory(job: Job, tmp_path: Path, redundancy: str) -> None:
     shared = str(tmp_path / "shared")
     trouble = f"--local {shared}: hosts {' and '.join(sorted(NAMES))} share this directory"
     options = ("--local", shared, "--redundancy", redundancy)
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    job.start_solver(options=options)
     if redundancy == "none":
         job.wait_for(f"{trouble}: it is not local to each host")
         job.kill()
@@ -266,6 +266,6 @@ def test_too_few_nodes(job: Job) -> None:
     job.ranks = 2
     job.mpirun = emulated.mpirun(NAMES[0], f"{NAMES[0]}:1,{NAMES[1]}:1")
     options = ("--local", LOCAL, "--redundancy", "rs:3+2")
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy", options=options)
+    job.start_solver(options=options)
     assert job.wait() == 2
     assert job.output().count("--redundancy rs:3+2 needs ranks on at least 3 hosts") == 1

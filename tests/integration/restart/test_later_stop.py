@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from jobs import BIN, Job, manapy
-from solver import MIDDLE, SOLVER, after, step
+from solver import MIDDLE, after, step
 from waiting import until
 
 
@@ -20,7 +20,7 @@ def test_later_stop(make_job: Callable[..., Job], undisturbed: bytes) -> None:
     """An order is shown, taken back, given again, and the job ends as ordered. It continues."""
     job = make_job(2)
     job.hold(MIDDLE)
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", job.where / "field.npy")
+    job.start_solver()
     job.wait_for(after(100))
     far = datetime.now() + timedelta(days=2)
     ordered = stop(job, "--before", far.isoformat(timespec="seconds"))

@@ -10,7 +10,7 @@ import pytest
 from disks import disk
 from jobs import Job, JobError
 from manapy.ckpt.store import publish
-from solver import MIDDLE, SOLVER, after, step
+from solver import MIDDLE, after, step
 from waiting import until
 
 NOBODY = 65534
@@ -18,7 +18,7 @@ NOBODY = 65534
 
 def start(job: Job, local: Path, *options: str | Path) -> None:
     job.hold(MIDDLE)
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", job.where / "field.npy", options=("--local", local, *options))
+    job.start_solver(options=("--local", local, *options))
     job.wait_for(after(100))
 
 
@@ -34,7 +34,7 @@ def names_in(local: Path) -> set[str]:
 def test_full_local_disk(job: Job, tmp_path: Path) -> None:
     """A checkpoint that does not fit fails, and leaves nothing. The next one fits."""
     local = tmp_path / "small"
-    with disk(local, "2m") as resize:
+    with disk(local, "256k") as resize:
         start(job, local)
         with pytest.raises(JobError, match="No space left on device"):
             job.checkpoint()
@@ -52,7 +52,7 @@ def test_full_local_disk(job: Job, tmp_path: Path) -> None:
 def test_full_job_directory(job: Job, tmp_path: Path, undisturbed: bytes) -> None:
     """A copy that does not fit leaves the checkpoint on local storage, and the user is told. The next one fits."""
     job.where = tmp_path / "shared"
-    with disk(job.where, "4m") as resize:
+    with disk(job.where, "512k") as resize:
         start(job, tmp_path / "local")
         path = job.checkpoint()
         trouble = f"{path} stays on local storage only: host "
@@ -132,7 +132,7 @@ def test_kept(job: Job, tmp_path: Path) -> None:
 def test_partner_on_one_host(job: Job, tmp_path: Path) -> None:
     """There is no other host: the job ends at once, and says so."""
     options = ("--local", tmp_path / "local", "--redundancy", "partner")
-    job.start_python("steps/heat2d.py", *SOLVER, "--out", job.where / "field.npy", options=options)
+    job.start_solver(options=options)
     assert job.wait() == 2
     assert job.output().count("--redundancy partner needs ranks on at least two hosts") == 1
 

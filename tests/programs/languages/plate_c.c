@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../hold.h"
+
 enum { ROWS = 48, COLUMNS = 24, STEPS = 400, EVERY = 20, TAG = 11, PRIME = 1000003 };
 static double plate[2][ROWS][COLUMNS + 2];
 
@@ -20,14 +22,6 @@ static long long digest(const void *data, size_t bytes) {
     long long sum = 17;
     for (size_t i = 0; i < bytes; i++) sum = (sum * 31 + ((const unsigned char *)data)[i]) % PRIME;
     return sum + 1;
-}
-
-static void hold(int step) {
-    char file[4096];
-    int held;
-    const char *text = getenv("STEPS_HOLD");
-    if (!text || sscanf(text, "%d %4095s", &held, file) != 2 || held != step) return;
-    while (access(file, F_OK)) nanosleep(&(struct timespec){0, 10000000}, NULL);
 }
 
 int main(int argc, char **argv) {

@@ -10,6 +10,7 @@ prints "step K residual R" lines, and writes the final field to a .npy file.
 from __future__ import annotations
 
 import argparse
+import math
 import time
 
 import numpy as np
@@ -76,7 +77,7 @@ def main() -> None:
     if up == MPI.PROC_NULL:
         u[0, :] = 100.0
     if left == MPI.PROC_NULL:
-        u[:, 0] = 50.0 * np.sin(np.pi * (np.arange(y - 1, y + height + 1) + 0.5) / n)
+        u[:, 0] = [50.0 * math.sin(math.pi * (i + 0.5) / n) for i in range(y - 1, y + height + 1)]  # as heat2d.c
     new = u.copy()
     column_type = MPI.DOUBLE.Create_vector(height, 1, width + 2)
     column_type.Commit()
