@@ -11,7 +11,8 @@ fail() { say "$(basename "$0"): $*"; exit 1; }
 
 check_prerequisites() {
     command -v python3 >/dev/null || fail "python3 is missing: apt install python3 python3-venv gcc"
-    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or newer is needed (found $(python3 -V))"
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "Python 3.11 or newer is needed (found $(python3 -V))"
     command -v cc >/dev/null || command -v gcc >/dev/null || fail "a C compiler is missing: apt install gcc libc6-dev"
     [ "$(uname -m)" = x86_64 ] || fail "manapy needs x86-64 (this is $(uname -m))"
 }
@@ -28,7 +29,8 @@ make_venv() {
     rm -rf "$venv"
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing python3-venv"
-        apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y python3-venv >/dev/null &&
+        apt-get -qq update &&
+            DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y python3-venv >/dev/null &&
             python3 -m venv "$venv" && return
     fi
     fail "cannot make a virtual environment: apt install python3-venv"
@@ -44,13 +46,15 @@ prepare_venv() {
     ensure_venv "$venv"
     # RDMA is built only where libibverbs-dev is installed, so its header counts as a source.
     if [ -e "$stamp" ] && [ -x "$venv/bin/manapy" ] &&
-        [ -z "$(cd "$root" && find manapy wrappers lowerhalf osu_bench pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ] &&
+        [ -z "$(cd "$root" && find manapy wrappers lowerhalf osu_bench pyproject.toml CMakeLists.txt \
+            -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ] &&
         [ -z "$(find /usr/include/infiniband/verbs.h -cnewer "$stamp" 2>/dev/null)" ]; then
         return
     fi
     say "installing manapy[$extra] into $venv"
     touch "$stamp.new"
-    (cd "$root" && "$venv/bin/pip" install --quiet --disable-pip-version-check ".[$extra]") || fail "installation failed"
+    (cd "$root" && "$venv/bin/pip" install --quiet --disable-pip-version-check ".[$extra]") ||
+        fail "installation failed"
     mv "$stamp.new" "$stamp"
 }
 

@@ -1,5 +1,5 @@
-/* hold.h - STEPS_HOLD in the environment, "K FILE": no rank continues after step K before FILE exists. For C programs, as
- * steps/steps.py for Python. */
+/* hold.h - STEPS_HOLD in the environment, "K FILE": no rank continues after step K before FILE exists. For C programs;
+ * steps/steps.py has it for Python. */
 #ifndef HOLD_H
 #define HOLD_H
 

@@ -1,5 +1,5 @@
-/* op.c - user operations. The real library gets a thunk (manapy/op_entries.h) instead of the program's function. The thunk's
- * number identifies the operation; callback.c calls the function.
+/* op.c - user operations. The real library gets a thunk (manapy/op_entries.h) instead of the program's function. The
+ * thunk's number identifies the operation; callback.c calls the function.
  *
  * Upper half; mpy_op_call runs with the lower TLS. No libc.
  *

@@ -246,9 +246,9 @@ static struct { int keyval, value, set;
     {MPI_UNIVERSE_SIZE, 0, 0}, {MPI_LASTUSEDCODE, 0, 0}, {MPI_APPNUM, 0, 0},
 };
 
-/* The largest tag that every known library accepts, so that a program that asks can be restarted under another one: PETSc
- * takes its tags from the top. Intel MPI 2021.18 on OFI's tcp provider has this bound, MPICH 4.0.2 has 2^28 - 1, MPICH
- * 5.0.2 2^29 - 1, Open MPI 2^31 - 1. */
+/* The largest tag that every known library accepts, so that a program that asks can be restarted under another one:
+ * PETSc takes its tags from the top. Intel MPI 2021.18 on OFI's tcp provider has this bound, MPICH 4.0.2 has 2^28 - 1,
+ * MPICH 5.0.2 2^29 - 1, Open MPI 2^31 - 1. */
 enum { PORTABLE_TAG_BOUND = (1 << 19) - 1 };
 
 static int for_program(int keyval, int value) {

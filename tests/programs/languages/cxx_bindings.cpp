@@ -17,7 +17,8 @@ static void check(bool good, const char *what)
 // Not commutative: digits in the order of the ranks.
 static void append(const void *in, void *inout, int count, const MPI::Datatype &type)
 {
-    for (int i = 0; i < count && type == MPI::INT; i++) static_cast<int *>(inout)[i] += 10 * static_cast<const int *>(in)[i];
+    const int *from = static_cast<const int *>(in);
+    for (int i = 0; i < count && type == MPI::INT; i++) static_cast<int *>(inout)[i] += 10 * from[i];
 }
 
 template <typename Object> static void on_error(Object &object, int *code, ...)

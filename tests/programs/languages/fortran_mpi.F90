@@ -77,7 +77,8 @@ program fortran_mpi
   call MPI_ALLREDUCE(MPI_IN_PLACE, a, 3, MPI_INTEGER, MPI_SUM, comm, ierror)
   call check(all(a == b), 'in place')
   matrix = rank
-  call MPI_SENDRECV(matrix(2, 1), 1, column, next, 6, column_in, 4, MPI_INTEGER, before, 6, comm, MPI_STATUS_IGNORE, ierror)
+  call MPI_SENDRECV(matrix(2, 1), 1, column, next, 6, column_in, 4, MPI_INTEGER, before, 6, comm, MPI_STATUS_IGNORE, &
+                    ierror)
   call check(all(column_in == before), 'datatype')
   call MPI_GROUP_RANK(group, i, ierror)
   call check(i == rank, 'group')

@@ -43,15 +43,18 @@ int main() {
     try { throw std::logic_error("kept"); } catch (...) { kept = std::current_exception(); }
 
     std::cout << "ready" << std::endl;
-    while (!std::filesystem::exists(std::getenv("STATE_GO"))) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    while (!std::filesystem::exists(std::getenv("STATE_GO")))
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
 
     { std::lock_guard lock(mutex); go = true; }
     changed.notify_all();
-    try { waiting.get(); CHECK(false); } catch (const std::runtime_error &e) { CHECK(std::string(e.what()) == "from a thread"); }
+    try { waiting.get(); CHECK(false); }
+    catch (const std::runtime_error &e) { CHECK(std::string(e.what()) == "from a thread"); }
     CHECK(destroyed == 5);
     CHECK(timed.get() == 7);
     int unwound = 0;
-    try { thrower(20, unwound); CHECK(false); } catch (const std::exception &e) { CHECK(std::string(e.what()) == "deep"); }
+    try { thrower(20, unwound); CHECK(false); }
+    catch (const std::exception &e) { CHECK(std::string(e.what()) == "deep"); }
     CHECK(unwound == 21);
     try { std::rethrow_exception(kept); } catch (const std::logic_error &e) { CHECK(std::string(e.what()) == "kept"); }
     try { (void)map.at("z"); CHECK(false); } catch (const std::out_of_range &) {}

@@ -86,7 +86,8 @@ int main(int argc, char **argv) {
     /* One cell of halo on every side. The ranks at the rim keep the plate's edges in their halo. */
     double *u = zeros((height + 2) * line), *new = zeros((height + 2) * line);
     for (int j = 0; j < line && up == MPI_PROC_NULL; j++) u[j] = 100.0;
-    for (int i = 0; i < height + 2 && left == MPI_PROC_NULL; i++) u[i * line] = 50.0 * sin(M_PI * (y - 1 + i + 0.5) / n);
+    for (int i = 0; i < height + 2 && left == MPI_PROC_NULL; i++)
+        u[i * line] = 50.0 * sin(M_PI * (y - 1 + i + 0.5) / n);
     memcpy(new, u, sizeof *u * (size_t)(height + 2) * (size_t)line);
     MPI_Datatype cells;
     MPI_Type_vector(height, 1, line, MPI_DOUBLE, &cells);

@@ -9,7 +9,8 @@
  *   NULL_REQUEST, NULL_FILE        handles that are null
  *   front_status_t                 source, tag, error, cancelled and bytes of a status, at their places
  *   CODES_HAVE_DETAILS             is a code more than its class?
- *   front_predefined_number()      the number of a handle that isn't created, and not of a file (MPI_X_c2f, MPI_X_toint)
+ *   front_predefined_number()      the number of a handle that isn't created, and not of a file (MPI_X_c2f,
+ *                                  MPI_X_toint)
  *   front_predefined()             the predefined handle of a number, or 0
  *   front_file_number(), core_file_number()  numbers of files
  *   front_copy_function()          a predefined function that copies attributes is a function
