@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,20 @@ PATIENCE = 120.0  # seconds to wait for anything
 def until(true: Callable[[], Any], what: str | Callable[[], object], seconds: float = PATIENCE) -> Any:
     """Wait for a condition; its value. what: the event that is waited for, or a function that explains why it may not
     have come."""
-    begun = looked = time.monotonic()
-    while not (value := true()):
-        if time.monotonic() > begun + seconds:
-            raise AssertionError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
-        pause_after(looked)
-        looked = time.monotonic()
-    return value
+    for _ in looks(seconds):
+        if value := true():
+            return value
+    raise AssertionError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
 
 
-def pause_after(looked: float, least: float = 0.02) -> None:
-    """Pause before the next look at a condition; the last one began at this (monotonic) time. A look that costs much,
-    such as a command, is not taken all the time: other tests need the processors. least: seconds"""
-    time.sleep(min(max(least, 2 * (time.monotonic() - looked)), 1.0))
+def looks(seconds: float = PATIENCE, pause: float = 0.02) -> Iterator[None]:
+    """Once for each look at a condition, until the time is over. Between two looks there are pauses of at least this
+    many seconds. A look that costs much, such as a command, is not taken all the time: other tests need the
+    processors."""
+    end = time.monotonic() + seconds
+    while (looked := time.monotonic()) < end:
+        yield
+        time.sleep(min(max(pause, 2 * (time.monotonic() - looked)), 1.0))
 
 
 def until_gone(pids: Iterable[int], what: str = "the processes' end") -> None:

@@ -64,6 +64,12 @@ def heat2d(c_program: Programs) -> Path:
     return c_program(PROGRAMS / "steps/heat2d.c")
 
 
+@pytest.fixture(scope="session")
+def mostly_idle(c_program: Programs) -> Path:
+    """A program that changes little of its memory from one step to the next."""
+    return c_program(PROGRAMS / "moments/mostly_idle.c")
+
+
 @pytest.fixture
 def job(make_job: Callable[..., Job]) -> Job:
     """A job of 2 ranks, not yet started."""

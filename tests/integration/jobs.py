@@ -28,7 +28,7 @@ from manapy.core.errors import ManapyError
 from manapy.core.processes import is_alive
 from networks import call_inside
 from solver import SOLVER
-from waiting import pause_after
+from waiting import looks
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
@@ -189,16 +189,14 @@ class Job:
     def wait_for(self, what: str | Callable[[str], Any], timeout: float = PATIENCE) -> str:
         """Wait until the current run's output contains a text or satisfies a condition; returns the output."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
-        begun = looked = time.monotonic()
-        while not ready(text := self.output()):
-            assert self.process is not None
-            if self.process.poll() is not None and not ready(self.output()):
+        assert self.process is not None
+        for _ in looks(timeout):
+            ended = self.process.poll() is not None
+            if ready(text := self.output()):
+                return text
+            if ended:
                 raise JobError(f"ended with {self.process.returncode} before {what!r}:\n{self.report()}")
-            if time.monotonic() > begun + timeout:
-                raise JobError(f"{timeout:.0f} s without {what!r}:\n{self.report()}")
-            pause_after(looked)
-            looked = time.monotonic()
-        return text
+        raise JobError(f"{timeout:.0f} s without {what!r}:\n{self.report()}")
 
     def wait(self, timeout: float = PATIENCE) -> int:
         """Wait until the current mpirun ends; its exit code.

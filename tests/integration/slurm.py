@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs import BIN, PATIENCE, JobError
-from waiting import pause_after
+from waiting import looks
 
 CGROUPS = Path("/sys/fs/cgroup/freezer")
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -252,30 +252,24 @@ class Cluster:
         """Wait until the job is in the state `what`, or until the output of show() satisfies a condition. Returns that
         output. Raises JobError if the job ends in another state or doesn't reach the state in time."""
         ready = (lambda shown: shown["JobState"] == what) if isinstance(what, str) else what
-        begun = looked = time.monotonic()
-        while not ready(shown := self.show(job)):
+        for _ in looks(timeout, pause=0.3):
+            if ready(shown := self.show(job)):
+                return shown
             if shown["JobState"] in ENDED:
                 raise JobError(
                     f"job {job} is {shown['JobState']} ({shown.get('ExitCode')}) before {what!r}\n{self.report(job)}"
                 )
-            if time.monotonic() > begun + timeout:
-                raise JobError(f"{timeout:.0f} s without {what!r}\n{self.report(job)}")
-            pause_after(looked, least=0.3)
-            looked = time.monotonic()
-        return shown
+        raise JobError(f"{timeout:.0f} s without {what!r}\n{self.report(job)}")
 
     def wait_for_output(self, job: int, what: str | Callable[[str], object], timeout: float = PATIENCE) -> str:
         """Wait until the job's output contains a text or satisfies a condition. Returns the output."""
         ready = (lambda text: what in text) if isinstance(what, str) else what
-        begun = looked = time.monotonic()
-        while not ready(text := self.output(job)):
-            if time.monotonic() > begun + timeout or (
-                self.show(job)["JobState"] in ENDED and not ready(self.output(job))
-            ):
-                raise JobError(f"job {job} without {what!r}\n{self.report(job)}")
-            pause_after(looked)
-            looked = time.monotonic()
-        return text
+        for _ in looks(timeout):
+            if ready(text := self.output(job)):
+                return text
+            if self.show(job)["JobState"] in ENDED and not ready(self.output(job)):
+                break
+        raise JobError(f"job {job} without {what!r}\n{self.report(job)}")
 
     def finish(self, job: int, timeout: float = PATIENCE) -> str:
         """Wait until the job has ended with exit code 0. Returns its output."""
@@ -405,8 +399,7 @@ class Cluster:
             )
 
     def _wait(self, ready: Callable[[], object], what: str, timeout: float = PATIENCE) -> None:
-        begun = looked = time.monotonic()
-        while True:
+        for _ in looks(timeout):
             with contextlib.suppress(JobError):  # the controller does not answer yet
                 if ready():
                     return
@@ -416,10 +409,7 @@ class Cluster:
                         f"{name} has ended with {process.returncode}:\n"
                         f"{(self.where / 'log' / f'{name}.log').read_text(errors='replace')[-4000:]}"
                     )
-            if time.monotonic() > begun + timeout:
-                raise JobError(f"{timeout:.0f} s without {what}")
-            pause_after(looked)
-            looked = time.monotonic()
+        raise JobError(f"{timeout:.0f} s without {what}")
 
     def _kill_all(self, node: str | None = None) -> None:
         deadline = time.monotonic() + PATIENCE

@@ -53,8 +53,12 @@ def meet(job: Job) -> int:
 
 @pytest.mark.parametrize("way", ["hash", "auto"])
 @pytest.mark.parametrize("compress", ["off", "on"])
-def test_no_full_image_is_written_again(make_job: Callable[..., Job], way: str, compress: str) -> None:
-    job = idle(make_job(), "--keep", "1", "--full-every", "4", "--compress", compress, way=way, megabytes=8)
+def test_no_full_image_is_written_again(
+    make_job: Callable[..., Job], mostly_idle: Path, way: str, compress: str
+) -> None:
+    job = idle(
+        make_job(), mostly_idle, "--keep", "1", "--full-every", "4", "--compress", compress, way=way, megabytes=8
+    )
     taken = steps(job, 1, 3)
     full = written(taken[0]) if taken[0].exists() else 0
     until_folded(job, taken[2])
@@ -75,9 +79,9 @@ def test_no_full_image_is_written_again(make_job: Callable[..., Job], way: str, 
     ends_well(job)
 
 
-def test_lazy_restart_from_a_folded_base(make_job: Callable[..., Job]) -> None:
+def test_lazy_restart_from_a_folded_base(make_job: Callable[..., Job], mostly_idle: Path) -> None:
     """An image whose parent was folded after it had been written."""
-    job = idle(make_job(), "--full-every", "3", way="hash", megabytes=BIG)
+    job = idle(make_job(), mostly_idle, "--full-every", "3", way="hash", megabytes=BIG)
     middle = steps(job, 1, 2)[1]
     pid = meet(job)
     os.kill(pid, signal.SIGSTOP)
@@ -91,9 +95,9 @@ def test_lazy_restart_from_a_folded_base(make_job: Callable[..., Job]) -> None:
     ends_well(job)
 
 
-def test_killed_process(make_job: Callable[..., Job]) -> None:
+def test_killed_process(make_job: Callable[..., Job], mostly_idle: Path) -> None:
     """The checkpoint stays as it was, the user is told once, and the next one is folded."""
-    job = idle(make_job(), "--full-every", "3", way="hash", megabytes=BIG)
+    job = idle(make_job(), mostly_idle, "--full-every", "3", way="hash", megabytes=BIG)
     taken = steps(job, 1, 2)
     os.kill(meet(job), signal.SIGKILL)
     job.wait_for(f"{taken[1]} was not folded, and is as it was: host ")
@@ -110,9 +114,9 @@ def test_killed_process(make_job: Callable[..., Job]) -> None:
     ends_well(job)
 
 
-def test_end_of_the_job_meanwhile(make_job: Callable[..., Job]) -> None:
+def test_end_of_the_job_meanwhile(make_job: Callable[..., Job], mostly_idle: Path) -> None:
     """The final checkpoint does not wait, and nothing is left."""
-    job = idle(make_job(), "--full-every", "3", way="hash", megabytes=BIG)
+    job = idle(make_job(), mostly_idle, "--full-every", "3", way="hash", megabytes=BIG)
     steps(job, 1, 2)
     os.kill(meet(job), signal.SIGSTOP)
     last = job.checkpoint("--then", "exit")
@@ -124,9 +128,9 @@ def test_end_of_the_job_meanwhile(make_job: Callable[..., Job]) -> None:
     ends_well(job)
 
 
-def test_damaged_link(make_job: Callable[..., Job]) -> None:
+def test_damaged_link(make_job: Callable[..., Job], mostly_idle: Path) -> None:
     """One line names the damage. At the limit of the chain a full image is written."""
-    job = idle(make_job(1), "--full-every", "3", way="hash", megabytes=4)
+    job = idle(make_job(1), mostly_idle, "--full-every", "3", way="hash", megabytes=4)
     first = steps(job, 1, 1)[0]
     link = first / "rank-00000.img"
     images.flip(link, 100)
@@ -141,13 +145,13 @@ def test_damaged_link(make_job: Callable[..., Job]) -> None:
     ends_well(job)
 
 
-def test_full_disk(make_job: Callable[..., Job], tmp_path: Path) -> None:
+def test_full_disk(make_job: Callable[..., Job], mostly_idle: Path, tmp_path: Path) -> None:
     job = make_job(1)
     job.where = tmp_path / "small"
     with disk(job.where, "1g") as resize:
-        idle(job, "--full-every", "3", way="hash", megabytes=16)
+        idle(job, mostly_idle, "--full-every", "3", way="hash", megabytes=16)
         first = steps(job, 1, 1)[0]
-        used = (shutil.disk_usage(job.where).used >> 20) + 20
+        used = (shutil.disk_usage(job.where).used >> 20) + 8
         resize(f"{used}m")
         second = steps(job, 2, 1)[0]
         job.wait_for(f"{second} was not folded, and is as it was: host ")
@@ -160,10 +164,12 @@ def test_full_disk(make_job: Callable[..., Job], tmp_path: Path) -> None:
         ends_well(job)
 
 
-def test_on_local_storage(make_job: Callable[..., Job], tmp_path: Path) -> None:
+def test_on_local_storage(make_job: Callable[..., Job], mostly_idle: Path, tmp_path: Path) -> None:
     """Images are folded at each level that has them."""
     local = tmp_path / "local"
-    job = idle(make_job(), "--keep", "1", "--full-every", "3", "--local", str(local), way="hash", megabytes=8)
+    job = idle(
+        make_job(), mostly_idle, "--keep", "1", "--full-every", "3", "--local", str(local), way="hash", megabytes=8
+    )
     newest = steps(job, 1, 2)[1]
     until(lambda: not parent(newest) and publish.read_manifest(newest).levels.shared, job.report)
     places = [*local.glob(f"*/{newest.name}/*/*.img"), *newest.glob("*/*.img")]

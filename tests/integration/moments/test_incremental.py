@@ -11,8 +11,7 @@ from pathlib import Path
 
 import images
 import pytest
-from compiling import Programs
-from jobs import BIN, PROGRAMS, Job, manapy, run
+from jobs import BIN, Job, manapy, run
 from manapy.ckpt.store import image, publish
 from phases import BESIDE, STANDING, answer, needs_way, request
 
@@ -25,11 +24,6 @@ def way(request: pytest.FixtureRequest) -> str:
     """How changed pages are found."""
     needs_way(request.param)
     return request.param
-
-
-@pytest.fixture(scope="session")
-def mostly_idle(c_program: Programs) -> Path:
-    return c_program(PROGRAMS / "moments/mostly_idle.c")
 
 
 def idle(job: Job, program: Path, *options: str, way: str = "auto", megabytes: int = MEGABYTES) -> Job:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from compiling import Programs
-from jobs import PROGRAMS, Job, manapy
+from jobs import Job, manapy
 from manapy.ckpt.store import image
 from phases import needs_way
 from test_incremental import ends_well, go, parent
@@ -25,12 +25,12 @@ CASES = {  # each pair is in one of them, and all four
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
-def test_through_restarts(make_job: Callable[..., Job], c_program: Programs, options: tuple[str, ...]) -> None:
+def test_through_restarts(make_job: Callable[..., Job], mostly_idle: Path, options: tuple[str, ...]) -> None:
     if "pagemap" in options:
         needs_way("pagemap")
     written = tuple(option for option in options if option not in LAZY)
     job = make_job()
-    job.start(c_program(PROGRAMS / "moments/mostly_idle.c"), "8", options=written)
+    job.start(mostly_idle, "8", options=written)
     job.wait_for("begun")
     step = 0
     for _ in range(2):
