@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+from ...core.errors import CheckpointError
 from .recordings import Agent
+
+LOST = "its node is lost"
 
 
 class Agents:
-    """Those that have come."""
+    """Those that have come. One that was lost stays its host's agent until another one comes: nobody waits for that,
+    because the ranks of a lost host are lost, too."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, asyncio.Future[Agent]] = {}
+        self._lost: set[Agent] = set()
 
     def on_agent(self, host: str, agent: Agent) -> None:
         """The agent of a host has come, or has another connection now."""
@@ -19,9 +24,16 @@ class Agents:
             del self._hosts[host]
         self._of(host).set_result(agent)
 
+    def on_agent_lost(self, agent: Agent) -> None:
+        """Its connection has ended."""
+        self._lost.add(agent)
+
     async def of(self, host: str) -> Agent:
-        """The agent of a host. Waits until it comes."""
-        return await asyncio.shield(self._of(host))
+        """The agent of a host. Waits until it comes. Raises CheckpointError if it was lost: it would never answer."""
+        agent = await asyncio.shield(self._of(host))
+        if agent in self._lost:
+            raise CheckpointError(LOST)
+        return agent
 
     def _of(self, host: str) -> asyncio.Future[Agent]:
         return self._hosts.setdefault(host, asyncio.get_running_loop().create_future())

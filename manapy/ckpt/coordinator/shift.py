@@ -19,10 +19,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.errors import ManapyError
+from ...core.errors import CheckpointError, ManapyError
 from .. import protocol
 from ..store import job
-from .agents import Agents
+from .agents import LOST, Agents
 from .channel import Channel
 from .recordings import Agent
 
@@ -54,6 +54,8 @@ class Shift:
                 reason = await self._serve(host)
         except TimeoutError:
             reason = f"the agent of host {host} does not answer"
+        except CheckpointError as error:
+            reason = str(error)
         outcome = ("failed", reason) if reason else ("ok", "")
         channel.send(protocol.join("RESULT", *outcome))
 
@@ -73,7 +75,7 @@ class Shift:
         """Its connection has ended."""
         if node in self._serving:
             self._desk.leave(node)  # invariant 2
-            self._answer(node, "its node is lost")
+            self._answer(node, LOST)
 
     async def end(self) -> None:
         """The job has ended. The programs of this host are about to end, too."""

@@ -36,7 +36,7 @@ from ...store import folders, job, levels, publish
 from ...store.levels import Code, Levels
 from ...store.publish import Entry, Manifest
 from . import protect
-from ..agents import Agents
+from ..agents import LOST, Agents
 from .protect import Protect
 from ..recordings import Agent
 
@@ -293,20 +293,19 @@ class Storage:
 
     async def order(self, host: str, verb: str, *words: str) -> list[str]:
         """What the agent of a host answers to an order. Raises CheckpointError."""
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(AGENT_SECONDS):
                 agent = await self._agent(host)
+            self._waiting[number] = agent, answer
+            agent.tell(protocol.join("STORE", number, verb, *words))
+            return await answer
         except TimeoutError as error:
             raise CheckpointError(f"the agent of host {host} does not answer") from error
-        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
-        self._waiting[number] = agent, answer
-        agent.tell(protocol.join("STORE", number, verb, *words))
-        try:
-            return await answer
         except CheckpointError as error:
             raise CheckpointError(f"host {host}: {error}") from None
         finally:
-            del self._waiting[number]
+            self._waiting.pop(number, None)
 
     async def _each(self, orders: Iterable[tuple[str, tuple[str, ...]]]) -> None:
         """Give orders to hosts, and wait until each has answered. Raises CheckpointError, the first one."""
@@ -338,6 +337,7 @@ class Storage:
 
     def on_agent_lost(self, agent: Agent) -> None:
         """Its connection has ended."""
+        self.agents.on_agent_lost(agent)
         for waited_for, answer in self._waiting.values():
             if waited_for is agent and not answer.done():
-                answer.set_exception(CheckpointError("its node is lost"))
+                answer.set_exception(CheckpointError(LOST))
