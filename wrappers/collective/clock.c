@@ -237,16 +237,17 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
  * another rank's flush may wait for a put that this process must carry out; even a freeze waits for that. So this gives
  * the library a chance from time to time. It doesn't use MPI_COMM_SELF, because the library would then only look inside
  * this process. A probe that found a message would stop there, too, so an internal message that nobody receives must
- * not be found. With in_lower = 0. Called seldom, and never on the way to a decision. */
-enum { PROGRESS_MS = 20 };
-static void make_progress(mpy_thread_t *t) {
+ * not be found. With in_lower = 0. Called seldom, and never on the way to a decision. It probes many times, because a
+ * flush may wait for a hundred thousand puts, of which a probe carries out a few. */
+enum { PROGRESS_MS = 20, PROBES = 1024 };
+static void make_progress(mpy_thread_t *t, uint32_t wake) {
     int flag;
     if (!mpy_mpi_is_up(MPY_UPPER)) return;
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {
         mpy_hook_in(t);
-        if (mpy_private_comm != MPI_COMM_NULL)
+        for (int left = PROBES; left > 0 && mpy_private_comm != MPI_COMM_NULL && CLOCK->wake == wake; left--)
             MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPY_TAG_NOBODY, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
         mpy_hook_out(t);
     }
@@ -256,7 +257,7 @@ static void make_progress(mpy_thread_t *t) {
 
 void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake) {
     mpy_futex_wait_ms(&CLOCK->wake, wake, PROGRESS_MS);
-    if (CLOCK->wake == wake) make_progress(t);
+    if (CLOCK->wake == wake) make_progress(t, wake);
 }
 
 /* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, but nothing is decided

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PROGRAMS, Job, JobError
+from jobs import BIN, PROGRAMS, Job, JobError, oks
+from phases import answer, request
 from restarts import check, restart
 from rounds import rounds
 from test_random_moments import (
@@ -22,6 +23,7 @@ from test_random_moments import (
     in_output,
     native,
 )
+from waiting import until
 
 PROGRAM = "rma_stress.py"
 
@@ -60,6 +62,23 @@ def test_the_holder_of_a_lock_is_parked(make_job: Callable[..., Job]) -> None:
     assert in_output(job, f"sum {2 * steps}"), job.report()
 
 
+def test_a_parked_rank_carries_out_many_sums(make_job: Callable[..., Job]) -> None:
+    """The rank that flushes them cannot stop before."""
+    job = make_job(2)
+    go, end = job.where / "go", job.where / "end"
+    job.start_python("moments/many_sums.py", "20000", go, end)
+    job.wait_for("flushes")
+    asked = request(job)
+    until(lambda: job.status()["phase"] == "waiting for a safe moment", job.report)
+    go.touch()
+    code, _, errors = answer(asked)
+    assert code == 0, errors
+    job.kill()
+    job.restart()
+    end.touch()
+    assert oks(job.finish()) == 2
+
+
 def test_under_another_version(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     """Started under MPICH 5, continued under Debian's MPICH 4.0, whose layouts and answers differ in some respects."""
     debian = Path("/usr/bin/mpiexec.mpich")
@@ -68,7 +87,7 @@ def test_under_another_version(make_job: Callable[..., Job], c_program: Callable
     # atomics fail there also without manapy
     states = "create allocate shared alone dynamic locks pscw requests belongings errors".split()
     job = make_job(4)
-    go = job.where / "go"
+    go, end = job.where / "go", job.where / "end"
     job.env["STATE_GO"] = str(go)
     job.start(c_program(PROGRAMS / "surface/objects/surface_rma.c"), *states)
     job.wait_for(lambda text: text.count("ready") == job.ranks)
