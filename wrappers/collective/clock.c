@@ -237,8 +237,8 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
  * another rank's flush may wait for a put that this process must carry out; even a freeze waits for that. So this gives
  * the library a chance from time to time. It doesn't use MPI_COMM_SELF, because the library would then only look inside
  * this process. A probe that found a message would stop there, too, so an internal message that nobody receives must
- * not be found. With in_lower = 0. Called seldom, and never on the way to a decision. It probes many times, because a
- * flush may wait for a hundred thousand puts, of which a probe carries out a few. */
+ * not be found. With in_lower = 0. Called seldom, and never on the way to a decision. It probes many times: a
+ * flush may wait for 100 000 puts, and each probe carries out only a few of them. */
 enum { PROGRESS_MS = 20, PROBES = 1024 };
 static void make_progress(mpy_thread_t *t, uint32_t wake) {
     int flag;
