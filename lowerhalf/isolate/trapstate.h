@@ -40,7 +40,7 @@ typedef struct mpy_clocks { /* clock.c */
     int64_t change[MPY_CLOCKS];   /* part of the offset that the last restart added */
     int64_t shown_ns[MPY_CLOCKS]; /* the program's clocks at the checkpoint */
     int64_t real_ns;              /* CLOCK_REALTIME at the checkpoint */
-    char boot[MPY_BOOT_ID];       /* boot and time namespace at the checkpoint */
+    char boot[MPY_BOOT_ID];       /* boot, and offsets of the time namespace, at the checkpoint */
 } mpy_clocks_t;
 
 typedef struct mpy_trapstate {

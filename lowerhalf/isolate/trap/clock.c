@@ -15,6 +15,7 @@
 #include "base/sys.h"
 #include "vdso.h"
 #include <fcntl.h>
+#include <manapy/fnv.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -59,13 +60,23 @@ static int64_t now_ns(clockid_t clock) {
     return t.tv_sec * NS + t.tv_nsec;
 }
 
-static void boot_of(char boot[MPY_BOOT_ID]) {
-    memset(boot, 0, MPY_BOOT_ID);
-    int fd = (int)mpy_sys(SYS_openat, AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0) return;
-    mpy_sys(SYS_read, fd, boot, BOOT_ID_BYTES);
+/* Reads a small file. Returns the number of bytes, or 0. */
+static size_t content(const char *path, char *text, size_t size) {
+    int fd = (int)mpy_sys(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    long n = mpy_sys(SYS_read, fd, text, size);
     mpy_sys(SYS_close, fd);
-    mpy_sys(SYS_readlink, "/proc/self/ns/time", boot + BOOT_ID_BYTES, MPY_BOOT_ID - BOOT_ID_BYTES);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Two time namespaces are told apart by their offsets (time_namespaces(7)), not by their inode numbers: the kernel gives
+ * the number of a namespace that has ended to the next one. */
+static void boot_of(char boot[MPY_BOOT_ID]) {
+    char offsets[256];
+    memset(boot, 0, MPY_BOOT_ID);
+    content("/proc/sys/kernel/random/boot_id", boot, BOOT_ID_BYTES);
+    uint64_t hash = mpy_fnv1a(offsets, content("/proc/self/timens_offsets", offsets, sizeof offsets));
+    memcpy(boot + BOOT_ID_BYTES, &hash, sizeof hash);
 }
 
 void mpy_clocks_note(void) {
