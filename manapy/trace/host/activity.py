@@ -13,7 +13,8 @@ Invariants
  4. A process counts as doing nothing only after QUIET seconds without activity: programs read slow pipes, and sleep
     between two tries.
  5. A process that is ready to run at two looks, and has not run between them, had no processor. This is not doing
-    nothing.
+    nothing. If it has run, the time in which it waited for a processor counts as if it had run: on a busy machine, a
+    process that computes gets only a part of one.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Sight:
 
     at: when, seconds of the monotonic clock.
     main: the main thread, if it is in no MPI call.
-    ran: processor time of each thread, ns.
+    ran, waited: time of each thread on a processor, and ready to run but waiting for one, ns.
     read, written: bytes that each thread has read and written.
     ready: threads that are running or ready to run.
     stored: whether a thread waits for storage.
@@ -74,6 +75,7 @@ class Sight:
     at: float
     main: tuple[int, int] | None = None
     ran: dict[tuple[int, int], int] = field(default_factory=dict)
+    waited: dict[tuple[int, int], int] = field(default_factory=dict)
     read: dict[tuple[int, int], int] = field(default_factory=dict)
     written: dict[tuple[int, int], int] = field(default_factory=dict)
     ready: set[tuple[int, int]] = field(default_factory=set)
@@ -138,8 +140,9 @@ def done(before: Sight, now: Sight) -> str:
     """Return what was done between two looks. Bytes and processor time of a process or thread that is new count from
     zero."""
     took = max(now.at - before.at, 1e-3)
-    share = sum(max(ran - before.ran.get(task, 0), 0) for task, ran in now.ran.items()) / 1e9 / took
-    if share >= BUSY:
+    share = _grown(before.ran, now.ran) / 1e9 / took
+    ready = before.ready & now.ready
+    if share >= BUSY or (ready and share >= RUNS and share + _grown(before.waited, now.waited) / 1e9 / took >= BUSY):
         return COMPUTES
     for what, old, new in ((WRITES, before.written, now.written), (READS, before.read, now.read)):
         if any(count > old.get(task, 0) for task, count in new.items()):
@@ -147,7 +150,12 @@ def done(before: Sight, now: Sight) -> str:
     woken = now.main is not None and now.ran.get(now.main, 0) > before.ran.get(now.main, now.ran.get(now.main, 0))
     if woken or share >= RUNS:
         return MOVES
-    return READY if before.ready & now.ready else NOTHING
+    return READY if ready else NOTHING
+
+
+def _grown(before: Mapping[tuple[int, int], int], now: Mapping[tuple[int, int], int]) -> int:
+    """Return by how much the times of all threads have grown, ns."""
+    return sum(max(time - before.get(task, 0), 0) for task, time in now.items())
 
 
 def _sight(suspect: Suspect) -> Sight | None:
@@ -172,7 +180,7 @@ def _add(found: Sight, pid: int, inside: Collection[int]) -> None:
             if int(task.name) in inside or (task / "comm").read_text().strip() in OWN:
                 continue
             key = pid, int(task.name)
-            found.ran[key] = int((task / "schedstat").read_text().split()[0])
+            found.ran[key], found.waited[key] = map(int, (task / "schedstat").read_text().split()[:2])
             state = stat_fields(task)[STATE]
             found.stored |= state == "D"
             if state == "R":

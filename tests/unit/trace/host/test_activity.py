@@ -9,8 +9,9 @@ import sys
 import time
 
 import pytest
+import waiting
 
-from manapy.trace.host.activity import COMPUTES, NOTHING, READY, WRITES, Activity, Sight, Suspect, done
+from manapy.trace.host.activity import COMPUTES, MOVES, NOTHING, READY, WRITES, Activity, Sight, Suspect, done
 
 BUSY = "while True: pass"
 PROGRAMS = {
@@ -72,6 +73,23 @@ def test_who_naps_or_reads_a_slow_pipe_does_not_do_nothing(program: str) -> None
         _end(child)
 
 
+def test_who_computes_on_a_busy_processor_gets_little_of_it() -> None:
+    """A process and its child are on the same processor, and the child, which has the lowest priority, mostly waits."""
+    code = (
+        f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\n"
+        f"child = os.fork()\nif child: print(child, flush=True)\nelse: os.nice(19)\n{BUSY}"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        waiting.until(lambda: os.getpriority(os.PRIO_PROCESS, child) == 19, "the child's priority")
+        seen = [Activity().look({7: Suspect(child)})[7].what for _ in range(6)]
+        assert set(seen) <= {COMPUTES, READY}, seen
+    finally:
+        _end(parent)
+
+
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End a process with its descendants."""
     os.killpg(child.pid, signal.SIGKILL)
@@ -92,3 +110,12 @@ def test_who_is_ready_to_run_at_both_looks_and_has_not_run_had_no_processor() ->
     assert done(ready, Sight(1.0, ran={thread: 5}, ready={thread})) == READY
     assert done(asleep, Sight(1.0, ran={thread: 5}, ready={thread})) == NOTHING  # it has just woken up
     assert done(ready, Sight(1.0, ran={thread: 10**9}, ready={thread})) == COMPUTES
+
+
+def test_waiting_for_a_processor_counts_if_it_has_run() -> None:
+    thread = 1, 1
+    ready = Sight(0.0, ran={thread: 0}, waited={thread: 0}, ready={thread})
+    ran, waited = {thread: 2 * 10**7}, {thread: 9 * 10**8}
+    assert done(ready, Sight(1.0, ran=ran, waited=waited, ready={thread})) == COMPUTES
+    assert done(ready, Sight(1.0, ran=ran, waited=waited)) == MOVES  # it sleeps now
+    assert done(ready, Sight(1.0, ran=ran, waited=ran, ready={thread})) == MOVES
