@@ -73,6 +73,12 @@ typedef struct mapping {
     bool own, reads, has_name, can_be_of_ranks; /* own: of this process */
 } mapping_t;
 
+/* The MPI library of the lower half shares memory with other ranks, too, but no image contains that. */
+static bool is_of_the_program(const mapping_t *m)
+{
+    return m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI;
+}
+
 /* A line of /proc/PID/maps. False if it is not a shared mapping of a file whose content is only in memory. */
 static bool parse(char *line, mapping_t *m)
 {
@@ -125,7 +131,7 @@ static size_t place_of(uint64_t device, uint64_t inode)
 static void note_ours(const mapping_t *m)
 {
     size_t i = place_of(m->device, m->inode);
-    if (!m->can_be_of_ranks || i < naround || naround == MPY_MEMORY_FILES_MAX)
+    if (!m->can_be_of_ranks || !is_of_the_program(m) || i < naround || naround == MPY_MEMORY_FILES_MAX)
         return;
     around[naround].device = m->device, around[naround].inode = m->inode;
     around[naround++].theirs = false;
@@ -203,7 +209,7 @@ static void note(use_t use)
 static void note_use(const mapping_t *m)
 {
     size_t i = place_of(m->device, m->inode);
-    if (!m->has_name && m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI)
+    if (!m->has_name && is_of_the_program(m))
         note((use_t){.device = m->device,
                      .inode = m->inode,
                      .from = m->offset,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from jobs import PROGRAMS, Job, oks
 from manapy.bench.shared.cluster import Cluster
 from phases import BESIDE, STANDING, answer, request
 from restarts import restart_twice
+from solver import after
 from waiting import until
 
 pytestmark = pytest.mark.mpi
@@ -80,3 +84,28 @@ def test_checkpoint_before_a_restart_has_ended(make_job: Callable[..., Job], pro
     until(lambda: [line[-10:] for line in new_files(job)] == 6 * [" (deleted)"], lambda: f"no names: {new_files(job)}")
     (job.where / "go").touch()
     assert oks(job.finish()) == 1
+
+
+def test_a_program_that_shares_nothing_looks_at_no_other_process(job: Job) -> None:
+    """A checkpoint would take longer with each rank of the host: the MPI library itself shares memory between them."""
+    job.start_solver()
+    job.wait_for(after(40))
+    job.checkpoint()
+    alone = reads_of_a_checkpoint(job)
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.callback(stack.enter_context(subprocess.Popen(["sleep", "infinity"])).kill)
+        assert reads_of_a_checkpoint(job) < alone + 100
+
+
+def reads_of_a_checkpoint(job: Job) -> int:
+    """The read system calls of rank 0 in a checkpoint."""
+    before = reads(job)
+    job.checkpoint()
+    return reads(job) - before
+
+
+def reads(job: Job) -> int:
+    """The read system calls of rank 0 until now."""
+    (count,) = re.findall(r"syscr: (\d+)", Path(f"/proc/{job.pids()[0]}/io").read_text())
+    return int(count)
