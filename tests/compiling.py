@@ -61,19 +61,36 @@ class Programs:
         return self._once(name, [frame, *objects], "-DTOGETHER", f"-DPROGRAMS(P)={every}", *self.libraries)
 
     def _once(self, name: str, sources: Path | Iterable[Path], *options: str | Path) -> Path:
-        target = self.where / name
-        if not target.exists():
-            self.where.mkdir(exist_ok=True)
-            own = build(self.where / f"{os.getpid()}-{name}", sources, *self.options, *options, compiler=self.compiler)
-            own.rename(target)  # another process may have made the same one
-        return target
+        return once(self.where, name, sources, *self.options, *options, compiler=self.compiler)
+
+
+objects: Path | None = None  # the folder of compiled sources, which all processes of a test run share (conftest.py)
 
 
 def build_core(output: Path, sources: Iterable[Path], *options: str | Path) -> Path:
     """Build a driver together with files of lowerhalf/: with strict warnings, and with the headers of lowerhalf/ and
-    check.h."""
+    check.h. Each source is compiled once with the same options, because many drivers contain the same files."""
+    assert objects is not None
     places = (f"-I{LOWER}", f"-I{LOWER / 'include'}", f"-I{TESTS}")
-    return build(output, sources, *STRICT, "-D_GNU_SOURCE=", *places, *options)
+    every = [*STRICT, "-D_GNU_SOURCE=", *places, *options]
+    flags = [word for word in every if not str(word).startswith(("-shared", "-l", "-Wl"))]
+    return build(output, [_object(objects, source, flags) for source in sources], *every)
+
+
+def _object(where: Path, source: Path, flags: list[str | Path]) -> Path:
+    key = zlib.crc32("\0".join(map(str, [source, *flags])).encode())
+    return once(where, f"{source.stem}-{key:08x}.o", source, "-c", *flags)
+
+
+def once(
+    where: Path, name: str, sources: Path | Iterable[Path], *options: str | Path, compiler: str | Path = "gcc"
+) -> Path:
+    """Build a file in a folder that several processes share, unless one of them has already built it."""
+    target = where / name
+    if not target.exists():
+        where.mkdir(exist_ok=True)
+        build(where / f"{os.getpid()}-{name}", sources, *options, compiler=compiler).rename(target)
+    return target
 
 
 def c_values(directory: Path, prologue: str, expressions: Mapping[str, str], *options: str | Path) -> dict[str, int]:

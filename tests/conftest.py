@@ -10,6 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import compiling
 import pytest
 import rounds
 from histories import History
@@ -161,6 +162,19 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> None:
     tester's configuration file."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this test run that all its processes share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled(shared_folder: Path) -> None:
+    """All processes of this test run share what they compile."""
+    compiling.objects = shared_folder / "objects"
 
 
 @pytest.fixture

@@ -86,10 +86,9 @@ def trace_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def program_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of compiled programs, which all processes of a test run share."""
-    base = tmp_path_factory.getbasetemp()
-    where = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "programs"
+def program_folder(shared_folder: Path) -> Path:
+    """The folder of compiled programs."""
+    where = shared_folder / "programs"
     where.mkdir(exist_ok=True)
     return where
 

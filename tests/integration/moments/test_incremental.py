@@ -86,7 +86,7 @@ def test_only_changes_are_written(
 
 
 def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job], mostly_idle: Path, way: str) -> None:
-    job = idle(make_job(), mostly_idle, way=way, megabytes=8)
+    job = idle(make_job(), mostly_idle, way=way, megabytes=2)
     taken = [job.checkpoint()]
     for step in range(1, 6):
         go(job, step)

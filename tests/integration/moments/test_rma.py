@@ -87,7 +87,7 @@ def test_under_another_version(make_job: Callable[..., Job], c_program: Callable
     # atomics fail there also without manapy
     states = "create allocate shared alone dynamic locks pscw requests belongings errors".split()
     job = make_job(4)
-    go, end = job.where / "go", job.where / "end"
+    go = job.where / "go"
     job.env["STATE_GO"] = str(go)
     job.start(c_program(PROGRAMS / "surface/objects/surface_rma.c"), *states)
     job.wait_for(lambda text: text.count("ready") == job.ranks)

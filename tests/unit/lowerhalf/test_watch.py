@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from manapy.ckpt.store import image
+from rounds import rounds
 from test_dirty import Pointer, library  # noqa: F401 (a fixture)
 
 PAGES = 24
@@ -155,7 +156,7 @@ def writer(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Writer:  # n
 
 
 @given(st.lists(checkpoints, max_size=8))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(50, 300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence(writer: Writer, taken: list[tuple[list[tuple[str, int, int]], str, bool]]) -> None:
     base = 0
     known: dict[int, dict[int, int]] = {}
