@@ -174,9 +174,24 @@ void mpy_stop_forked(int32_t parent) {
 
 /* ---- halting ---- */
 
+extern const char mpy_code_left_rsi[], mpy_code_left_r10[], mpy_code_left_ppoll[];
+
+/* The entry of trampoline.S at which an interrupted sleep begins again, so that the kernel stores the time that is left
+ * when it is interrupted the next time. Without this, a sleep that is longer than the time between two checkpoints would
+ * never end. 0: the kernel stores it, or can't be made to. */
+static uint64_t left_entry(long nr, greg_t *g) {
+    if (nr == SYS_nanosleep && !g[REG_RSI]) return mpy_code_address(mpy_code_left_rsi);
+    if (nr == SYS_clock_nanosleep && !(g[REG_RSI] & TIMER_ABSTIME) && !g[REG_R10])
+        return mpy_code_address(mpy_code_left_r10);
+    int ms = (int)g[REG_RDX];
+    if (nr != SYS_poll || ms <= 0) return 0;
+    g[REG_R11] = (greg_t)((uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000) * 1000000);
+    return mpy_code_address(mpy_code_left_ppoll);
+}
+
 /* These system calls return EINTR whenever a handler ran, with SA_RESTART or without (signal(7)). The program sees no
  * signal, so it must not see EINTR either: we make it issue the call again. A relative sleep continues with the
- * remaining time if the kernel has stored it. A time-out in milliseconds starts again. */
+ * remaining time if the kernel has stored it; else its first part is slept again. */
 static void reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {
         SYS_poll,         SYS_ppoll,      SYS_select,        SYS_pselect6,        SYS_epoll_wait, SYS_epoll_pwait,
@@ -192,13 +207,17 @@ static void reissue(const record_t *r, ucontext_t *uc) {
         (uint64_t)g[REG_RDX] != r->syscall_args[2])
         return;
     if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
-    if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10])
-        g[REG_RDX] = g[REG_R10];
+    if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & TIMER_ABSTIME) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
     int futex = (int)g[REG_RSI] & 127;
     /* FUTEX_WAIT starts again; FUTEX_WAIT_BITSET has an absolute time-out */
     if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return;
     g[REG_RAX] = r->syscall_nr;
-    g[REG_RIP] -= 2; /* length of the syscall instruction */
+    uint64_t entry = left_entry(r->syscall_nr, g);
+    if (entry) {
+        if (r->syscall_nr == SYS_poll) g[REG_RAX] = SYS_ppoll;
+        g[REG_RCX] = g[REG_RIP];
+        g[REG_RIP] = (greg_t)entry;
+    } else g[REG_RIP] -= 2; /* length of the syscall instruction */
 }
 
 static void on_stop(int sig, siginfo_t *info, void *context) {

@@ -194,6 +194,45 @@ mpy_code_timed_rdx:
 mpy_code_timed_r10:
     UNTIL(r10)
 mpy_code_timed_end:
+/* The same for a sleep of a certain length that a checkpoint has interrupted (stop.c). Each further interruption stores
+ * the time that is left on the stack, in {0, 0} or, for ppoll, in the copy of the time. The first two are calls that
+ * don't ask for this time; `left` is the argument for it and `length` the one for the length, which stop.c replaces. */
+#define LEFT(length, left) \
+    BEGIN; \
+    pushq %length; \
+    pushq %left; \
+    pushq $0; \
+    pushq $0; \
+    movq %rsp, %left; \
+    call masked_call; \
+    leaq 16(%rsp), %rsp; \
+    popq %left; \
+    popq %length; \
+    ret $128
+    .globl mpy_code_left_rsi, mpy_code_left_r10, mpy_code_left_ppoll
+    .hidden mpy_code_left_rsi, mpy_code_left_r10, mpy_code_left_ppoll
+mpy_code_left_rsi: /* nanosleep */
+    LEFT(rdi, rsi)
+mpy_code_left_r10: /* clock_nanosleep */
+    LEFT(rdx, r10)
+mpy_code_left_ppoll: /* poll as ppoll; r11: seconds (upper half) and nanoseconds */
+    BEGIN
+    pushq %rdx
+    pushq %r10
+    pushq %r8
+    pushq %r11
+    movl $0, 4(%rsp)
+    pushq %r11
+    movl 4(%rsp), %edx
+    movq %rdx, (%rsp)
+    movq %rsp, %rdx
+    movq $0, %r10
+    call masked_call
+    leaq 16(%rsp), %rsp
+    popq %r8
+    popq %r10
+    popq %rdx
+    ret $128
 masked_call:
     syscall
 mpy_code_masked_done:

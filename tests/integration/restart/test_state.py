@@ -24,6 +24,7 @@ import pytest
 import waiting
 from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
 from manapy.ckpt.store import publish
+from phases import answer, request
 
 KINDS = sorted(p.name for p in (PROGRAMS / "state").glob("state_*"))
 COMPILERS = {".c": ["gcc"], ".cpp": ["g++", "-std=c++20"]}
@@ -166,6 +167,27 @@ def test_checkpoint_storm(make_job: Callable[..., Job], built: Callable[[str], l
     restarted(job)
     for _ in range(5):
         job.checkpoint()
+    finished(job, go)
+
+
+def test_sleeps_end_however_often_they_are_interrupted(
+    make_job: Callable[..., Job], built: Callable[[str], list[str]]
+) -> None:
+    """A sleep that began again after each checkpoint would never end."""
+    job = make_job(1)
+    go = start(job, built("state_naps.c"))
+    go.touch()
+    for taken in range(30):
+        code, _, errors = answer(request(job))
+        if code:
+            assert "ended" in errors or "not running" in errors, errors
+            break
+        if taken == 2:
+            job.kill()
+            restarted(job)
+        time.sleep(0.4)
+    else:
+        raise JobError(f"it still sleeps:\n{job.report()}")
     finished(job, go)
 
 
