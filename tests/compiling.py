@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -64,17 +65,30 @@ class Programs:
         return once(self.where, name, sources, *self.options, *options, compiler=self.compiler)
 
 
-objects: Path | None = None  # the folder of compiled sources, which all processes of a test run share (conftest.py)
+shared: Path | None = None  # a folder that all processes of a test run share (conftest.py)
+
+
+def mpi_programs() -> Programs:
+    """Compiles MPI programs. They are linked to the real library only by its soname, and at run time they find
+    manapy's."""
+    include, lib = Path(sys.prefix) / "include", Path(sys.prefix) / "lib"
+    if not (include / "mpi.h").exists():
+        pytest.skip("no mpi.h (pip install mpich)")
+    assert shared is not None
+    options = (*STRICT, "-Wno-deprecated-declarations", "-pthread", f"-I{include}")
+    return Programs(
+        shared / "programs/mpich", "gcc", options, (lib / "libmpi.so.12", "-Wl,--allow-shlib-undefined", "-lm")
+    )
 
 
 def build_core(output: Path, sources: Iterable[Path], *options: str | Path) -> Path:
     """Build a driver together with files of lowerhalf/: with strict warnings, and with the headers of lowerhalf/ and
     check.h. Each source is compiled once with the same options, because many drivers contain the same files."""
-    assert objects is not None
+    assert shared is not None
     places = (f"-I{LOWER}", f"-I{LOWER / 'include'}", f"-I{TESTS}")
     every = [*STRICT, "-D_GNU_SOURCE=", *places, *options]
     flags = [word for word in every if not str(word).startswith(("-shared", "-l", "-Wl"))]
-    return build(output, [_object(objects, source, flags) for source in sources], *every)
+    return build(output, [_object(shared / "objects", source, flags) for source in sources], *every)
 
 
 def _object(where: Path, source: Path, flags: list[str | Path]) -> Path:
@@ -88,7 +102,7 @@ def once(
     """Build a file in a folder that several processes share, unless one of them has already built it."""
     target = where / name
     if not target.exists():
-        where.mkdir(exist_ok=True)
+        where.mkdir(parents=True, exist_ok=True)
         build(where / f"{os.getpid()}-{name}", sources, *options, compiler=compiler).rename(target)
     return target
 

@@ -174,7 +174,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def compiled(shared_folder: Path) -> None:
     """All processes of this test run share what they compile."""
-    compiling.objects = shared_folder / "objects"
+    compiling.shared = shared_folder
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 import emulated
 import pytest
 import slurm
-from compiling import STRICT, Programs
+from compiling import Programs, mpi_programs
 from jobs import BIN, PROGRAMS, Job
 from manapy.bench.shared.cluster import Cluster
-from solver import PAUSE, SOLVER
+from solver import PAUSE, SOLVER, in_c
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,9 +59,9 @@ def _making(below: Path, solver: Path) -> Iterator[Callable[..., Job]]:
 
 
 @pytest.fixture(scope="session")
-def heat2d(c_program: Programs) -> Path:
+def heat2d() -> Path:
     """The solver in C."""
-    return c_program(PROGRAMS / "steps/heat2d.c")
+    return in_c()
 
 
 @pytest.fixture(scope="session")
@@ -94,16 +94,9 @@ def program_folder(shared_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def c_program(program_folder: Path) -> Programs:
-    """Compiles an MPI program. It is linked to the real library only by its soname, and at run time it finds
-    manapy's."""
-    include, lib = Path(sys.prefix) / "include", Path(sys.prefix) / "lib"
-    if not (include / "mpi.h").exists():
-        pytest.skip("no mpi.h (pip install mpich)")
-    options = (*STRICT, "-Wno-deprecated-declarations", "-pthread", f"-I{include}")
-    return Programs(
-        program_folder / "mpich", "gcc", options, (lib / "libmpi.so.12", "-Wl,--allow-shlib-undefined", "-lm")
-    )
+def c_program() -> Programs:
+    """Compiles an MPI program."""
+    return mpi_programs()
 
 
 @pytest.fixture(scope="session")

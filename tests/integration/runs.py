@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from histories import events_in
-from jobs import BIN, PROGRAMS, Job
+from jobs import BIN, Job
 from manapy.chain import descendants
-from solver import SOLVER
+from solver import SOLVER, in_c
 
 LAUNCH = ["mpirun", "-n", "2", "manapy-launch", sys.executable]
-HEAT = [*LAUNCH, str(PROGRAMS / "steps/heat2d.py"), *SOLVER, "--out", "field.npy"]
+
+
+def heat() -> list[str]:
+    """The command of the solver."""
+    return [*LAUNCH[:-1], str(in_c()), *SOLVER, "--out", "field.npy"]
 
 
 class Run(Job):

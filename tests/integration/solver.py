@@ -1,11 +1,14 @@
 """The solver that most tests checkpoint (tests/programs/steps/heat2d.py): its options, and the steps that a run has
-reported. Job.start_solver starts heat2d.c instead, which spares the start of Python."""
+reported. Where the program does not matter, tests start heat2d.c instead, which spares the start of Python."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from compiling import TESTS, mpi_programs
 
 if TYPE_CHECKING:
     from jobs import Job
@@ -14,6 +17,11 @@ EVERY = 20  # steps from one report to the next
 PAUSE = "0.06"  # seconds after each report: tests need a job that lasts, not one that computes
 SOLVER = ("--n", "96", "--steps", "1000", "--every", str(EVERY), "--pause", PAUSE)
 MIDDLE, LAST = 500, 980  # steps at which tests hold it, to do something before it ends
+
+
+def in_c() -> Path:
+    """heat2d.c, compiled. It runs only under manapy."""
+    return mpi_programs()(TESTS / "programs/steps/heat2d.c")
 
 
 def step(text: str) -> int:

@@ -17,17 +17,18 @@ import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, manapy
 from launchers import ENVIRONMENT, MPICH, OPEN_MPIS, Launcher
 from manapy.chain import descendants
-from runs import HEAT, LAUNCH, Run
-from solver import after, step
+from runs import LAUNCH, Run, heat
+from solver import after, in_c, step
 from terminal import Terminal
-from waiting import until_gone
+from waiting import until, until_gone
 
-SHORT = [
-    *LAUNCH,
-    str(PROGRAMS / "steps/heat2d.py"),
-    *("--n", "64", "--steps", "600", "--every", "20", "--pause", "0.1", "--out", "short.npy"),
-]
 SHORT_LAST = 580
+
+
+def short() -> list[str]:
+    """The command of the solver with fewer steps."""
+    options = ("--n", "64", "--steps", "600", "--every", "20", "--pause", "0.1", "--out", "short.npy")
+    return [*LAUNCH[:-1], str(in_c()), *options]
 
 
 @pytest.fixture
@@ -62,8 +63,8 @@ def result(job: Run) -> bytes:
 
 def test_crash_with_local_images(job: Run, undisturbed: bytes) -> None:
     """The job directory has no image: the next attempt finds them on local storage."""
-    launch = [*HEAT[:4], "--local", str(job.where / "storage"), "--flush", "off"]
-    job.run("--interval", "1s", command=[*launch, *HEAT[4:]])
+    launch = [*LAUNCH[:4], "--local", str(job.where / "storage"), "--flush", "off"]
+    job.run("--interval", "1s", command=[*launch, *heat()[4:]])
     job.wait_for_event("checkpoint")
     job.kill_rank()
     job.wait_for(lambda text: f"continuing {job.dir}/ckpt-" in text)
@@ -75,7 +76,7 @@ def test_crash_with_local_images(job: Run, undisturbed: bytes) -> None:
 
 def test_coordinator_is_killed(job: Run, undisturbed: bytes) -> None:
     """The job could not be saved any more: it continues from its last checkpoint, under another coordinator."""
-    job.run("--interval", "1s", command=HEAT)
+    job.run("--interval", "1s", command=heat())
     job.wait_for_event("checkpoint")
     os.kill(job.status()["pid"], signal.SIGKILL)
     job.wait_for_event("end")
@@ -85,7 +86,7 @@ def test_coordinator_is_killed(job: Run, undisturbed: bytes) -> None:
 
 
 def test_crash(job: Run, undisturbed: bytes) -> None:
-    job.run("--interval", "1s", command=HEAT)
+    job.run("--interval", "1s", command=heat())
     job.wait_for_event("checkpoint")
     job.kill_rank()
     job.finish()
@@ -110,7 +111,7 @@ def test_crash(job: Run, undisturbed: bytes) -> None:
 
 def test_interrupt(job: Run, undisturbed: bytes) -> None:
     """Ctrl-C: the job is saved, no process remains, and the chain can be continued."""
-    job.run(command=HEAT)
+    job.run(command=heat())
     job.wait_for(after(200))
     below = family(job)
     assert job.process is not None
@@ -154,7 +155,7 @@ def test_script_of_three_steps(job: Run) -> None:
     first = f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"first runs\", flush=True); raise SystemExit(5)'"
     script = job.where / "script"
     script.write_text(
-        f"{first}\necho code $? >> codes\n{' '.join(SHORT)} || exit\necho between >> codes\n"
+        f"{first}\necho code $? >> codes\n{' '.join(short())} || exit\necho between >> codes\n"
         f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"last runs\")'\n"
     )
     job.number = 2
@@ -180,7 +181,7 @@ def test_held_script(job: Run) -> None:
     """The script is left before the time ends. The commands after the step don't notice, and the script doesn't go
     on."""
     script = job.where / "script"
-    script.write_text(f"{' '.join(SHORT)}\necho code $? >> codes\ntouch behind\n")
+    script.write_text(f"{' '.join(short())}\necho code $? >> codes\ntouch behind\n")
     job.run("--time", "6s", command=["sh", "script"])
     assert job.wait() == 130
     assert "the time of --time ends at" in job.output()
@@ -202,7 +203,7 @@ def test_exit_code(job: Run) -> None:
 def test_short_program_of_one_rank(job: Run) -> None:
     """It ends before its coordinator listens. Later attempts must still know its exit code."""
     script = job.where / "script"
-    script.write_text(f"mpirun -n 1 manapy-launch false\necho $? >> codes\n{' '.join(SHORT)}\n")
+    script.write_text(f"mpirun -n 1 manapy-launch false\necho $? >> codes\n{' '.join(short())}\n")
     job.number = 2
     job.hold(SHORT_LAST)
     job.run(command=["sh", "script"])
@@ -235,7 +236,7 @@ def test_program_that_always_aborts(job: Run) -> None:
 
 
 def test_limits(job: Run) -> None:
-    job.run("--interval", "500ms", "--max-restarts", "0", command=SHORT)
+    job.run("--interval", "500ms", "--max-restarts", "0", command=short())
     job.wait_for_event("checkpoint")
     job.kill_rank()
     assert job.wait() == 1
@@ -249,7 +250,7 @@ def test_limits(job: Run) -> None:
 
 
 def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:
-    job.run("--mtbf", "2s", command=HEAT)
+    job.run("--mtbf", "2s", command=heat())
     job.finish()
     assert result(job) == undisturbed
     (line,) = [line for line in job.output().splitlines() if "(Daly's formula; Young's:" in line][:1]
@@ -263,7 +264,7 @@ def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:
 def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> None:
     """There is no room for the next checkpoint. A message says so, the previous checkpoint stays, and the job goes
     on."""
-    command = [*HEAT[:4], "--dir", str(small_disk / "step"), *HEAT[4:]]
+    command = [*LAUNCH[:4], "--dir", str(small_disk / "step"), *heat()[4:]]
     job.run("--interval", "1s", command=command)
     first = Path(job.wait_for_event("checkpoint")["path"])
     filler = small_disk / "filler"
@@ -286,7 +287,7 @@ def test_damaged_checkpoints(job: Run, undisturbed: bytes, launcher: Launcher) -
     PMIx."""
     launcher.skip_if_missing()
     job.env |= ENVIRONMENT
-    job.run("--interval", "500ms", command=[*map(str, launcher.mpirun), *HEAT[1:]])
+    job.run("--interval", "500ms", command=[*map(str, launcher.mpirun), *heat()[1:]])
     job.wait_for_event("checkpoint", 3)
     assert job.process is not None
     job.process.send_signal(signal.SIGINT)
@@ -328,7 +329,7 @@ def test_checkpoints_in_another_directory(job: Run) -> None:
 
 def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:
     """Its job goes on without it, and isn't started a second time. When the job has ended, the chain goes on."""
-    job.run("--interval", "500ms", command=HEAT)
+    job.run("--interval", "500ms", command=heat())
     job.wait_for_event("checkpoint")
     below = family(job)
     assert job.process is not None
@@ -356,7 +357,7 @@ def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:
 
 def test_watch(job: Run) -> None:
     """It prints each event as a line, and ends with the chain."""
-    job.run("--interval", "500ms", command=SHORT)
+    job.run("--interval", "500ms", command=short())
     job.wait_for_event("checkpoint")
     watching = subprocess.Popen(
         [str(BIN / "manapy"), "status", "--watch", str(job.chain)], stdout=subprocess.PIPE, text=True
@@ -399,7 +400,7 @@ def watch() -> Iterator[Callable[[Path], Terminal]]:
 
 def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> None:
     """The view is redrawn in place. Ctrl-C ends only the view. Otherwise it ends with what it shows."""
-    job.run("--interval", "500ms", command=SHORT)
+    job.run("--interval", "500ms", command=short())
     job.wait_for_event("checkpoint")
     left, of_chain, of_job = watch(job.chain), watch(job.chain), watch(job.dir)
     shown = left.wait_for(
@@ -450,9 +451,9 @@ def test_names(job: Run, tmp_path: Path) -> None:
         return done.stdout.strip()
 
     job.env |= env
-    job.run(command=SHORT)
+    job.run(command=short())
     job.wait_for("step 20 ")
-    (listed,) = json.loads(ask("list", "--all", "--json"))
+    (listed,) = until(lambda: json.loads(ask("list", "--all", "--json")), job.report)
     assert listed["dir"] == str(job.dir) and listed["live"]
     taken = ask("checkpoint", "chain")
     assert Path(taken).parent == job.dir

@@ -20,6 +20,7 @@ from histories import events_in
 from jobs import BIN, PATIENCE, PROGRAMS, JobError, manapy
 from manapy.chain import slurm
 from slurm import Cluster, no_cgroups
+from solver import in_c
 from waiting import until
 
 pytestmark = pytest.mark.slurm
@@ -29,20 +30,14 @@ HYDRA = "mpiexec -bootstrap slurm -n 4"
 STEPS = 400  # eight residuals
 
 
+def solver_options(out: Path, pause: float, steps: int = STEPS) -> list[str]:
+    """Those of the solver: `pause` seconds for every 50 steps."""
+    return ["--n", "64", "--steps", str(steps), "--pause", str(pause), "--out", str(out)]
+
+
 def heat(out: Path, pause: float, steps: int = STEPS) -> list[str]:
-    """The heat equation, `pause` seconds for every 50 steps."""
-    return [
-        sys.executable,
-        str(PROGRAMS / "steps/heat2d.py"),
-        "--n",
-        "64",
-        "--steps",
-        str(steps),
-        "--pause",
-        str(pause),
-        "--out",
-        str(out),
-    ]
+    """The command of the solver, for manapy-launch."""
+    return [str(in_c()), *solver_options(out, pause, steps)]
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +48,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], np.
     def result(steps: int = STEPS) -> np.ndarray:
         if steps not in found:
             out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
-            subprocess.run(
-                [BIN / "mpirun", "-n", "4", *heat(out, 0, steps)], check=True, capture_output=True, timeout=PATIENCE
-            )
+            program = [sys.executable, PROGRAMS / "steps/heat2d.py", *solver_options(out, 0, steps)]
+            subprocess.run([BIN / "mpirun", "-n", "4", *program], check=True, capture_output=True, timeout=PATIENCE)
             found[steps] = np.load(out)
         return found[steps]
 

@@ -13,7 +13,7 @@ import pytest
 from jobs import PROGRAMS, manapy
 from manapy.chain import descendants
 from manapy.ckpt.store import publish
-from runs import HEAT, LAUNCH, Run
+from runs import LAUNCH, Run, heat
 from waiting import until
 
 PATIENCE = "2s"
@@ -53,7 +53,7 @@ def evidence(job: Run, attempt: int) -> Path:
 
 def test_a_stopped_rank(job: Run, undisturbed: bytes) -> None:
     """It is ended after the patience, with evidence. The job continues, and its result is right."""
-    job.run("--interval", "1s", "--patience", PATIENCE, command=HEAT)
+    job.run("--interval", "1s", "--patience", PATIENCE, command=heat())
     job.wait_for_event("checkpoint", 2)
     os.kill(job.pids()[1], signal.SIGSTOP)
     hung = job.wait_for_event("hung")
@@ -91,7 +91,7 @@ def test_a_fault_of_the_program(job: Run, kind: str, cause: str) -> None:
 
 def test_taken_back(job: Run, undisturbed: bytes) -> None:
     """A stopped rank is reported at once, and goes on before the patience has passed: nothing happens to the job."""
-    job.run("--patience", PATIENT, command=HEAT)
+    job.run("--patience", PATIENT, command=heat())
     watch_of(job)
     rank = job.pids()[1]
     os.kill(rank, signal.SIGSTOP)
@@ -123,7 +123,7 @@ def ticks(pid: int) -> int:
 
 def test_the_watch_is_killed(job: Run, undisturbed: bytes) -> None:
     """The job goes on, and it is said that nobody watches it."""
-    job.run("--patience", PATIENCE, command=HEAT)
+    job.run("--patience", PATIENCE, command=heat())
     os.kill(watch_of(job), signal.SIGKILL)
     job.wait_for(f"{job.dir} is not watched: its watch has ended: see {job.chain / 'watch.log'}")
     job.finish()
@@ -131,7 +131,7 @@ def test_the_watch_is_killed(job: Run, undisturbed: bytes) -> None:
 
 
 def test_without_a_watch(job: Run) -> None:
-    job.run("--watch", "off", "--patience", "0s", "--interval", "1s", command=HEAT)
+    job.run("--watch", "off", "--patience", "0s", "--interval", "1s", command=heat())
     job.wait_for_event("checkpoint", 3)
     assert not (job.chain / "watch.log").exists()
     job.finish()
