@@ -22,6 +22,7 @@
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
+#include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
 #include <dirent.h>
 #include <errno.h>
@@ -35,6 +36,7 @@
 
 enum { FREE, REQUESTED, BUSY, STOPPED };
 enum { WAIT, HOOK, GO };
+enum { SYSCALL_BYTES = 2 };
 /* STOP_SECONDS: for all threads to return from the kernel. Meanwhile the others stay halted. */
 enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 };
 
@@ -174,24 +176,54 @@ void mpy_stop_forked(int32_t parent) {
 
 /* ---- halting ---- */
 
-extern const char mpy_code_left_rsi[], mpy_code_left_r10[], mpy_code_left_ppoll[];
+extern const char mpy_code_left_rdi[], mpy_code_left_rdx[], mpy_code_left_r10[], mpy_code_left_ms_rdx[],
+    mpy_code_left_ms_r10[], mpy_code_left_end[], mpy_code_masked_done[];
 
-/* The entry of trampoline.S at which an interrupted sleep begins again, so that the kernel stores the time that is left
- * when it is interrupted the next time. Without this, a sleep that is longer than the time between two checkpoints would
- * never end. 0: the kernel stores it, or can't be made to. */
-static uint64_t left_entry(long nr, greg_t *g) {
-    if (nr == SYS_nanosleep && !g[REG_RSI]) return mpy_code_address(mpy_code_left_rsi);
-    if (nr == SYS_clock_nanosleep && !(g[REG_RSI] & TIMER_ABSTIME) && !g[REG_R10])
-        return mpy_code_address(mpy_code_left_r10);
-    int ms = (int)g[REG_RDX];
-    if (nr != SYS_poll || ms <= 0) return 0;
-    g[REG_R11] = (greg_t)((uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000) * 1000000);
-    return mpy_code_address(mpy_code_left_ppoll);
+/* Waits with a length, and the register that has it, in milliseconds or as the address of a timespec. ppoll, select and
+ * pselect6 are not here: the kernel itself stores what is left, where the program has the length. */
+static const struct wait { int nr, reg, ms; const char *again; } waits[] = {
+    {SYS_nanosleep, REG_RDI, 0, mpy_code_left_rdi},       {SYS_clock_nanosleep, REG_RDX, 0, mpy_code_left_rdx},
+    {SYS_rt_sigtimedwait, REG_RDX, 0, mpy_code_left_rdx}, {SYS_futex, REG_R10, 0, mpy_code_left_r10},
+    {SYS_semtimedop, REG_R10, 0, mpy_code_left_r10},      {SYS_epoll_pwait2, REG_R10, 0, mpy_code_left_r10},
+    {SYS_poll, REG_RDX, 1, mpy_code_left_ms_rdx},         {SYS_epoll_wait, REG_R10, 1, mpy_code_left_ms_r10},
+    {SYS_epoll_pwait, REG_R10, 1, mpy_code_left_ms_r10}};
+
+enum { FUTEX_WAIT_ = 0, FUTEX_WAIT_BITSET_ = 9, FUTEX_COMMAND = 127, NS_PER_MS = 1000000, NS = 1000000000 };
+enum { FOR_EVER = NS }; /* seconds: 31 years */
+
+/* Does it have a length that CLOCK_MONOTONIC measures? (Not an absolute time, nor processor time.) */
+static int has_length(const greg_t *g, const struct wait *w) {
+    if (w->nr == SYS_clock_nanosleep && (g[REG_RSI] & TIMER_ABSTIME || g[REG_RDI] == CLOCK_PROCESS_CPUTIME_ID ||
+                                         g[REG_RDI] == CLOCK_THREAD_CPUTIME_ID || (int)g[REG_RDI] < 0))
+        return 0;
+    if (w->nr == SYS_futex && (g[REG_RSI] & FUTEX_COMMAND) != FUTEX_WAIT_) return 0;
+    return w->ms ? (int)g[w->reg] > 0 : g[w->reg] != 0;
+}
+
+/* Prepares an interrupted wait to go on with what is left of it. How much was over at the first interruption is not
+ * known, so it begins again then, in trampoline.S, which has the time of its end on the stack: otherwise a wait that is
+ * longer than the time between two checkpoints would never end. Returns whether the thread makes the call there. */
+static int begins_again(greg_t *g, const struct wait *w) {
+    uint64_t *stack = (uint64_t *)g[REG_RSP];
+    if ((uint64_t)g[REG_RIP] == mpy_code_address(mpy_code_masked_done) &&
+        stack[0] >= mpy_code_address(mpy_code_left_rdi) && stack[0] < mpy_code_address(mpy_code_left_end)) {
+        int64_t left = (int64_t)stack[w->ms ? 1 : 3] - mpy_clock_now_ns();
+        if (left < 0) left = 0;
+        if (w->ms) g[w->reg] = (left + NS_PER_MS - 1) / NS_PER_MS;
+        else stack[1] = (uint64_t)(left / NS), stack[2] = (uint64_t)(left % NS);
+        return 0;
+    }
+    if (!has_length(g, w)) return 0;
+    const struct timespec *t = (const struct timespec *)g[w->reg];
+    if (!w->ms && t->tv_sec >= FOR_EVER) return 0;
+    g[REG_R11] = mpy_clock_now_ns() + (w->ms ? (int64_t)(int)g[w->reg] * NS_PER_MS : t->tv_sec * NS + t->tv_nsec);
+    g[REG_RCX] = g[REG_RIP];
+    g[REG_RIP] = (greg_t)mpy_code_address(w->again);
+    return 1;
 }
 
 /* These system calls return EINTR whenever a handler ran, with SA_RESTART or without (signal(7)). The program sees no
- * signal, so it must not see EINTR either: we make it issue the call again. A relative sleep continues with the
- * remaining time if the kernel has stored it; else its first part is slept again. */
+ * signal, so it must not see EINTR either: we make it issue the call again. */
 static void reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {
         SYS_poll,         SYS_ppoll,      SYS_select,        SYS_pselect6,        SYS_epoll_wait, SYS_epoll_pwait,
@@ -206,18 +238,12 @@ static void reissue(const record_t *r, ucontext_t *uc) {
         (uint64_t)g[REG_RDI] != r->syscall_args[0] || (uint64_t)g[REG_RSI] != r->syscall_args[1] ||
         (uint64_t)g[REG_RDX] != r->syscall_args[2])
         return;
-    if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
-    if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & TIMER_ABSTIME) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
-    int futex = (int)g[REG_RSI] & 127;
-    /* FUTEX_WAIT starts again; FUTEX_WAIT_BITSET has an absolute time-out */
-    if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return;
+    int futex = (int)g[REG_RSI] & FUTEX_COMMAND;
+    if (r->syscall_nr == SYS_futex && futex != FUTEX_WAIT_ && futex != FUTEX_WAIT_BITSET_) return;
     g[REG_RAX] = r->syscall_nr;
-    uint64_t entry = left_entry(r->syscall_nr, g);
-    if (entry) {
-        if (r->syscall_nr == SYS_poll) g[REG_RAX] = SYS_ppoll;
-        g[REG_RCX] = g[REG_RIP];
-        g[REG_RIP] = (greg_t)entry;
-    } else g[REG_RIP] -= 2; /* length of the syscall instruction */
+    for (unsigned i = 0; i < sizeof waits / sizeof *waits; i++)
+        if (waits[i].nr == r->syscall_nr && begins_again(g, &waits[i])) return;
+    g[REG_RIP] -= SYSCALL_BYTES;
 }
 
 static void on_stop(int sig, siginfo_t *info, void *context) {

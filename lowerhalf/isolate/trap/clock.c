@@ -60,6 +60,8 @@ static int64_t now_ns(clockid_t clock) {
     return t.tv_sec * NS + t.tv_nsec;
 }
 
+int64_t mpy_clock_now_ns(void) { return now_ns(CLOCK_MONOTONIC) + offset_of(CLOCK_MONOTONIC) * NS; }
+
 /* Reads a small file. Returns the number of bytes, or 0. */
 static size_t content(const char *path, char *text, size_t size) {
     int fd = (int)mpy_sys(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);

@@ -9,6 +9,7 @@ void mpy_clocks_continue(void); /* after a restart, when the trap block is resto
 int mpy_clocks_shifted(void);
 /* for a thread that was halted in a sleep until an absolute time which an earlier restart has corrected */
 void mpy_clocks_correct(ucontext_t *uc);
+int64_t mpy_clock_now_ns(void); /* CLOCK_MONOTONIC as the program sees it; without libc */
 /* clock_gettime of the vDSO for a program whose clocks are shifted; on the upper TLS. */
 long mpy_clock_gettime(clockid_t clock, struct timespec *t);
 

@@ -194,45 +194,39 @@ mpy_code_timed_rdx:
 mpy_code_timed_r10:
     UNTIL(r10)
 mpy_code_timed_end:
-/* The same for a sleep of a certain length that a checkpoint has interrupted (stop.c). Each further interruption stores
- * the time that is left on the stack, in {0, 0} or, for ppoll, in the copy of the time. The first two are calls that
- * don't ask for this time; `left` is the argument for it and `length` the one for the length, which stop.c replaces. */
-#define LEFT(length, left) \
+/* The same for a wait of a certain length that a checkpoint has interrupted (stop.c): r11 is the time at which it is
+ * over. LEFT makes a copy of the length, in which stop.c puts what is left when the wait is interrupted again. For
+ * LEFT_MS the length is in the register itself. */
+#define LEFT(reg) \
     BEGIN; \
-    pushq %length; \
-    pushq %left; \
-    pushq $0; \
-    pushq $0; \
-    movq %rsp, %left; \
+    pushq %reg; \
+    pushq %r11; \
+    pushq 8(%reg); \
+    pushq (%reg); \
+    CALL_WITH_TOP(reg, 24)
+#define LEFT_MS(reg) \
+    BEGIN; \
+    pushq %reg; \
+    pushq %r11; \
     call masked_call; \
-    leaq 16(%rsp), %rsp; \
-    popq %left; \
-    popq %length; \
+    leaq 8(%rsp), %rsp; \
+    popq %reg; \
     ret $128
-    .globl mpy_code_left_rsi, mpy_code_left_r10, mpy_code_left_ppoll
-    .hidden mpy_code_left_rsi, mpy_code_left_r10, mpy_code_left_ppoll
-mpy_code_left_rsi: /* nanosleep */
-    LEFT(rdi, rsi)
-mpy_code_left_r10: /* clock_nanosleep */
-    LEFT(rdx, r10)
-mpy_code_left_ppoll: /* poll as ppoll; r11: seconds (upper half) and nanoseconds */
-    BEGIN
-    pushq %rdx
-    pushq %r10
-    pushq %r8
-    pushq %r11
-    movl $0, 4(%rsp)
-    pushq %r11
-    movl 4(%rsp), %edx
-    movq %rdx, (%rsp)
-    movq %rsp, %rdx
-    movq $0, %r10
-    call masked_call
-    leaq 16(%rsp), %rsp
-    popq %r8
-    popq %r10
-    popq %rdx
-    ret $128
+    .globl mpy_code_left_rdi, mpy_code_left_rdx, mpy_code_left_r10
+    .hidden mpy_code_left_rdi, mpy_code_left_rdx, mpy_code_left_r10
+    .globl mpy_code_left_ms_rdx, mpy_code_left_ms_r10, mpy_code_left_end
+    .hidden mpy_code_left_ms_rdx, mpy_code_left_ms_r10, mpy_code_left_end
+mpy_code_left_rdi:
+    LEFT(rdi)
+mpy_code_left_rdx:
+    LEFT(rdx)
+mpy_code_left_r10:
+    LEFT(r10)
+mpy_code_left_ms_rdx:
+    LEFT_MS(rdx)
+mpy_code_left_ms_r10:
+    LEFT_MS(r10)
+mpy_code_left_end:
 masked_call:
     syscall
 mpy_code_masked_done:
