@@ -1,4 +1,4 @@
-/* state_naps.c - waits of a certain length end, and about in time, however often they are interrupted by checkpoints. */
+/* state_naps.c - waits of a certain length end, and about in time, however often checkpoints interrupt them. */
 #include "../checkpointed.h"
 
 #include <linux/futex.h>
