@@ -22,6 +22,7 @@
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
+#include "isolate/jump.h"
 #include "isolate/trap/trap.h"
 #include <dirent.h>
 #include <errno.h>
@@ -59,7 +60,6 @@ static char hook_error[512];
 static volatile int hook_result;
 volatile int mpy_stop_misled;
 void (*mpy_stop_on_invitation)(void);
-int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
 /* Runs on the service stack, so the kernel no longer sees that we are on the alternate stack (invariant 2): the frame
  * of a trapped call would overwrite ours there. */
