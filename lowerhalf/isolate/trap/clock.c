@@ -13,7 +13,6 @@
  */
 #include "clock.h"
 #include "base/sys.h"
-#include "vdso.h"
 #include <fcntl.h>
 #include <manapy/fnv.h>
 #include <stdint.h>
@@ -115,8 +114,10 @@ void mpy_clocks_correct(ucontext_t *uc) {
 
 static void shift(long clock, struct timespec *t) { t->tv_sec += offset_of(clock); }
 
+long (*mpy_clock_kernel_gettime)(clockid_t clock, struct timespec *t);
+
 long mpy_clock_gettime(clockid_t clock, struct timespec *t) {
-    long r = mpy_vdso_kernel_gettime ? mpy_vdso_kernel_gettime(clock, t) : mpy_sys(SYS_clock_gettime, clock, t);
+    long r = mpy_clock_kernel_gettime ? mpy_clock_kernel_gettime(clock, t) : mpy_sys(SYS_clock_gettime, clock, t);
     if (r == 0) shift(clock, t);
     return r;
 }

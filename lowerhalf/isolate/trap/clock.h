@@ -10,6 +10,8 @@ int mpy_clocks_shifted(void);
 /* for a thread that was halted in a sleep until an absolute time which an earlier restart has corrected */
 void mpy_clocks_correct(ucontext_t *uc);
 /* clock_gettime of the vDSO for a program whose clocks are shifted; on the upper TLS. */
+/* The kernel's, which vdso.c has found; NULL: this kernel has no such function. */
+extern long (*mpy_clock_kernel_gettime)(clockid_t clock, struct timespec *t);
 long mpy_clock_gettime(clockid_t clock, struct timespec *t);
 
 long mpy_trap_clock_gettime(mpy_trap_t *t);

@@ -30,6 +30,9 @@
 
 enum { LEGACY_BYTES = 512, RESERVED_AT = 464, MAGIC1 = 0x46505853, WALL = 0x40000000 };
 
+long (*mpy_trap_fork)(mpy_taken_t *taken);
+volatile uint32_t mpy_memory_missing;
+
 /* ---- ids ---- */
 
 static void drop(uint32_t i) {
