@@ -8,7 +8,10 @@
  *  2. The real library sees these operations in blocking calls only (fold.c does the other reductions), so that
  *     MPI_Op_free can free the real one at once. The object lives as long as reductions of fold.c refer to it.
  */
+#include "op.h"
 #include "core/objects.h"
+#include "datatype/datatype.h"
+#include "environment/errors.h"
 #include <manapy/op_entries.h>
 
 enum { THUNKS = MPY_OP_ENTRIES };

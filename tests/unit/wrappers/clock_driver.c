@@ -1,4 +1,4 @@
-/* clock_driver.c - runs wrappers/collective/clock.c without MPI or a lower half. It reads commands from stdin and
+/* clock_driver.c - runs wrappers/clock/clock.c without MPI or a lower half. It reads commands from stdin and
  * prints one answer line for each.
  *
  * The main thread plays the control thread, workers play the program's threads. They sleep in the clock when they park.
