@@ -38,8 +38,7 @@ static void reduce(void *argument) {
 
 /* Called by the thunks: (in, inout, &count, &datatype, thunk). `count` is an int or an MPI_Count; the functions take
  * pointers. */
-MPY_HIDDEN void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk);
-void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk) {
+MPY_HIDDEN void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk) {
     reduction_t r = {by_thunk[thunk], in, inout, count, mpy_datatype_virtual(*datatype)};
     mpy_callback(reduce, &r);
 }

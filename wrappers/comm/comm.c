@@ -13,6 +13,7 @@
 #include "collective/persistent.h"
 #include "environment/errors.h"
 #include "environment/info.h"
+#include "messages/store.h"
 #include "p2p/p2p.h"
 #include "tools/trace.h"
 

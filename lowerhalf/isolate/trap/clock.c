@@ -25,8 +25,6 @@
 /* seconds: larger absolute times (after 2001) belong to CLOCK_REALTIME; no machine is up for 31 years */
 #define TIMES_OF_DAY NS
 
-extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[], mpy_code_masked_done[];
-
 static const clockid_t clocks[MPY_CLOCKS] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME};
 
 static int index_of(long clock) {

@@ -40,7 +40,6 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 
-extern const char mpy_code_masked_done[], mpy_code_end[];
 int (*mpy_trap_on_exit)(int code);
 volatile uint32_t mpy_memory_calls;
 
