@@ -17,5 +17,6 @@ bool mpy_continue_check(const char *checkpoint, int rank, int size, char *damage
     uint8_t secret[MPY_SECRET_BYTES];
     if (mpy_has_local_images(checkpoint)) return true; /* it is located and checked when there is a job */
     mpy_image_path(path, sizeof path, checkpoint, rank);
-    return mpy_checkpoint_secret(checkpoint, secret, damage, n) && mpy_image_verify(path, rank, size, secret, NULL, damage, n) == 0;
+    return mpy_checkpoint_secret(checkpoint, secret, damage, n) &&
+           mpy_image_verify(path, rank, size, secret, NULL, damage, n) == 0;
 }

@@ -1,4 +1,4 @@
-/* clock.h - the collective clock of one rank: counting collectives, and the identities of communicators. See clock.c. */
+/* clock.h - the collective clock of one rank: counting collectives, identities of communicators. See clock.c. */
 #ifndef MANAPY_WRAPPERS_CLOCK_H
 #define MANAPY_WRAPPERS_CLOCK_H
 

@@ -4,8 +4,8 @@
 
 #include "clock/clock.h"
 
-/* At the entry of a blocking collective of the program on `c`, like mpy_clock_enter. Under two-phase commit a barrier precedes it
- * (twophase.c). */
+/* At the entry of a blocking collective of the program on `c`, like mpy_clock_enter. Under two-phase commit a barrier
+ * precedes it. */
 MPY_HIDDEN void mpy_two_phase_enter(mpy_thread_t *t, mpy_comm_t *c);
 static inline void mpy_collective_enter(mpy_thread_t *t, mpy_comm_t *c) {
     if (MPY_LIKELY(MPY_LOWER->protocol == MPY_PROTOCOL_CC))

@@ -1,4 +1,4 @@
-/* objects.h - the virtual objects besides communicators and requests, and the shared declarations of their files.
+/* objects.h - what the files of all virtual objects share. The objects themselves are in the headers of their rooms.
  *
  * Invariants
  *  1. All of it changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h). If several objects depend on

@@ -1,4 +1,4 @@
-/* tables.c - the memory of the tables, see tables.h. Half: lower, also in a process that was forked from it: no libc. */
+/* tables.c - memory for the tables of tables.h. Half: lower, also in a process that was forked from it; no libc. */
 #include "tables.h"
 #include <manapy/syscall.h>
 #include <stddef.h>

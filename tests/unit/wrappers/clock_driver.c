@@ -22,7 +22,7 @@
  * "|", whether a call was retracted, and for each row "cid:seq:target". The verdict is "go" or "park" for the thread
  * that enters, and for a parked thread that has got one meanwhile; for other threads it is "-".
  */
-#include "core/runtime.h"
+#include "clock/clock.h"
 #include "core/lock.h"
 #include "messages/internal_messages.h"
 
