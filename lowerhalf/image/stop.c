@@ -174,8 +174,6 @@ void mpy_stop_forked(int32_t parent) {
 
 /* ---- halting ---- */
 
-extern const char mpy_code_left_rsi[], mpy_code_left_r10[], mpy_code_left_ppoll[];
-
 /* The entry of trampoline.S at which an interrupted sleep begins again, so that the kernel stores the time that is left
  * when it is interrupted the next time. Without this, a sleep that is longer than the time between two checkpoints would
  * never end. 0: the kernel stores it, or can't be made to. */

@@ -34,6 +34,7 @@ extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit
 extern const char mpy_code_begin[], mpy_code_end[], mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];
 extern const char mpy_code_masked_none[], mpy_code_masked_rdi[], mpy_code_masked_r10[], mpy_code_masked_r8[];
 extern const char mpy_code_masked_r9_pair[], mpy_code_masked_done[];
+extern const char mpy_code_left_rsi[], mpy_code_left_r10[], mpy_code_left_ppoll[];
 extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[];
 extern const char mpy_code_wait_rdi[], mpy_code_wait_rdi_returned[], mpy_code_wait_rsi[], mpy_code_wait_rsi_returned[];
 static inline uint64_t mpy_code_address(const char *symbol) {
