@@ -1,11 +1,13 @@
 /* rank.h - shared by all parts of the lower half: this rank's options, its paths, and the functions that end it with an
  * error.
  *
- * All of it is defined in start/lower.c, because a rank that fails also tells the process manager (control/control.h).
+ * start/ fills it: the options when they have been read, the job when it has been found, and what else a rank does that
+ * fails (it tells the process manager, control/control.h).
  */
 #ifndef MANAPY_RANK_H
 #define MANAPY_RANK_H
 #include <manapy/boundary.h>
+#include <manapy/control.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -42,9 +44,13 @@ typedef struct mpy_options {
 
 extern mpy_options_t mpy_options;
 
+/* Called by mpy_fail before the exit, if it is set. */
+extern void (*mpy_rank_on_failure)(int code);
 /* Print "<command>: <line>" and exit. */
 void mpy_fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 
+/* The rank's job, and where the coordinator of this run listens: for the next two. */
+void mpy_rank_found(const uint8_t secret[MPY_SECRET_BYTES], const char *host, int port);
 const uint8_t *mpy_lower_secret(void); /* the job's secret: MPY_SECRET_BYTES */
 uint64_t mpy_lower_attempt(void);      /* the same number in all ranks of this run, and in no other run */
 const char *mpy_upper_dir(void);       /* directory of our libmpi.so.12 */

@@ -507,8 +507,6 @@ int mpy_control_local_size(void) {
     return job && job->local_size > 0 ? job->local_size : 1;
 }
 
-bool mpy_control_cancelled(void) { return MPY_LOWER->cancelled; }
-
 bool mpy_control_ready_and_wait_go(char *error, size_t n) {
     mpy_clockside_after_restart();
     pthread_mutex_lock(&plane.go_lock);

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <manapy/boundary.h>
+
 #include "engine.h"
 #include "join/rendezvous.h"
 
@@ -43,7 +45,7 @@ void mpy_control_take_back(void);
 bool mpy_control_ready_and_wait_go(char *error, size_t n);
 
 /* True once the checkpoint in progress has been given up elsewhere. Steps poll this to end early. */
-bool mpy_control_cancelled(void);
+static inline bool mpy_control_cancelled(void) { return MPY_LOWER->cancelled; }
 
 /* The number of ranks on this host; 1 if unknown, as in a process that has no control thread. */
 int mpy_control_local_size(void);

@@ -22,6 +22,7 @@
 #include "isolate/fdguard.h"
 #include "isolate/threads.h"
 #include "isolate/trap/clock.h"
+#include "isolate/jump.h"
 #include "isolate/trap/trap.h"
 #include "isolate/trap/vdso.h"
 #include "join/chain.h"
@@ -46,10 +47,6 @@
 #include <unistd.h>
 
 #include "functions.h"
-
-long mpy_clone(const long args[5], void (*fn)(void *), void *arg);
-int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
-void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
 
 static volatile uint32_t gate;
 static uint64_t lower_main_fs;

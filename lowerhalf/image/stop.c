@@ -22,6 +22,7 @@
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
+#include "isolate/jump.h"
 #include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
 #include <dirent.h>
@@ -61,7 +62,6 @@ static char hook_error[512];
 static volatile int hook_result;
 volatile int mpy_stop_misled;
 void (*mpy_stop_on_invitation)(void);
-int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
 /* Runs on the service stack, so the kernel no longer sees that we are on the alternate stack (invariant 2): the frame
  * of a trapped call would overwrite ours there. */
@@ -175,9 +175,6 @@ void mpy_stop_forked(int32_t parent) {
 }
 
 /* ---- halting ---- */
-
-extern const char mpy_code_left_rdi[], mpy_code_left_rdx[], mpy_code_left_r10[], mpy_code_left_ms_rdx[],
-    mpy_code_left_ms_r10[], mpy_code_left_end[], mpy_code_masked_done[];
 
 /* Waits with a length, and the register that has it, in milliseconds or as the address of a timespec. ppoll, select and
  * pselect6 are not here: the kernel itself stores what is left, where the program has the length. */

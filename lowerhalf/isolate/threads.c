@@ -17,6 +17,7 @@
 #include "arena.h"
 #include "base/rank.h"
 #include "base/sys.h"
+#include "jump.h"
 #include "trace/recorder.h"
 #include <errno.h>
 #include <manapy/lock.h>
@@ -32,8 +33,6 @@ static mpy_thread_t *volatile request;
 static struct { volatile uint64_t fs; volatile uint32_t lent; } donors[MPY_THREADS_MAX];
 static int ndonors;
 static volatile uint32_t mpi_used; /* invariant 3 */
-
-int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
 int64_t mpy_thread_tls_offset(void) { return (int64_t)((uint64_t)&borrower_fs - mpy_fs_get()); }
 

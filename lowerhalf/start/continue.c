@@ -13,14 +13,12 @@
 #include "image/file/reader.h"
 #include "image/restore.h"
 #include "isolate/fdguard.h"
-#include "join/jobdir.h"
 #include "lower.h"
 #include "process/cpu.h"
 #include "process/fds/fds.h"
 #include "stack.h"
 #include "trace/recorder.h"
 #include "tree/tree.h"
-#include "wire/wire.h"
 #include <errno.h>
 #include <limits.h>
 #include <manapy/image.h>
@@ -32,32 +30,16 @@
 
 #include "functions.h" /* MPY_TABLE_HASH */
 
-/* The secret of the job that took the checkpoint. It lies in the job directory or, if that has moved, in the
- * checkpoint. */
-static bool secret_of(const char *checkpoint, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n) {
-    char job_dir[PATH_MAX], unused[PATH_MAX];
-    return mpy_secret_read(checkpoint, secret, error, n) ||
-           (mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) && mpy_secret_read(job_dir, secret, error, n));
-}
-
 static const mpy_image_keys_t *keys_of(const char *checkpoint) {
     static mpy_image_keys_t keys;
     char error[1024];
     uint8_t secret[MPY_SECRET_BYTES];
     if (mpy_options.is_unsigned) return NULL;
-    if (!secret_of(checkpoint, secret, error, sizeof error))
+    if (!mpy_checkpoint_secret(checkpoint, secret, error, sizeof error))
         mpy_fail(1, "%s: its seals cannot be checked without the job's secret (%s): copy the secret from the job "
                     "directory into the checkpoint; --unsigned uses the checkpoint anyway", checkpoint, error);
     mpy_image_keys(&keys, secret);
     return &keys;
-}
-
-bool mpy_continue_check(const char *checkpoint, int rank, int size, char *damage, size_t n) {
-    char path[PATH_MAX + MPY_IMAGE_PATH_MORE];
-    uint8_t secret[MPY_SECRET_BYTES];
-    if (mpy_has_local_images(checkpoint)) return true; /* it is located and checked when there is a job */
-    mpy_image_path(path, sizeof path, checkpoint, rank);
-    return secret_of(checkpoint, secret, damage, n) && mpy_image_verify(path, rank, size, secret, NULL, damage, n) == 0;
 }
 
 static void open_image(mpy_image_t *image, const char *checkpoint) {

@@ -10,6 +10,7 @@
 #include "elfmap.h"
 #include "image/maps.h"
 #include "isolate/arena.h"
+#include "isolate/jump.h"
 #include "isolate/trap/trap.h"
 #include "isolate/trap/vdso.h"
 #include "join/chain.h"
@@ -26,9 +27,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-char **mpy_initial_environ;
-void mpy_jump(uint64_t entry, uint64_t stack) __attribute__((noreturn));
 
 static void load(const mpy_program_t *program, char **env, uint64_t *entry, uint64_t *sp) {
     char error[1024];

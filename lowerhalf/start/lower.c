@@ -30,8 +30,6 @@
 #include "tree/tree.h"
 #include <limits.h>
 #include <linux/membarrier.h>
-#include <manapy/fnv.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,19 +39,6 @@
 #include "functions.h" /* MPY_TABLE_HASH */
 
 enum { DRAIN_SECONDS = 120 };
-
-mpy_options_t mpy_options = {.command = "manapy-launch", .trace = true};
-
-void mpy_fail(int code, const char *format, ...) {
-    char line[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    dprintf(2, "%s: %s\n", mpy_options.command, line);
-    mpy_control_abort(code);
-    exit(code);
-}
 
 void mpy_fixed_map(uint64_t address, uint64_t bytes) {
     void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE,
@@ -78,30 +63,12 @@ void mpy_blocks_map_saved(void) {
     MPY_UPPER->version = MPY_BOUNDARY_VERSION;
 }
 
-const char *mpy_self_path(void) {
-    static char path[PATH_MAX];
-    if (!path[0] && readlink("/proc/self/exe", path, sizeof path - 1) < 0)
-        mpy_fail(1, "cannot read /proc/self/exe: is /proc mounted?");
-    return path;
-}
-
 static const char *launcher_path(void) { /* for a rank that calls exec; manapy-restart needs it, too */
     static char path[PATH_MAX];
     snprintf(path, sizeof path, "%s", mpy_self_path());
     char *slash = strrchr(path, '/');
     snprintf(slash, sizeof path - (size_t)(slash - path), "/manapy-launch");
     return path;
-}
-
-const char *mpy_upper_dir(void) {
-    static char dir[PATH_MAX];
-    if (!dir[0]) {
-        snprintf(dir, sizeof dir, "%s", mpy_self_path());
-        *strrchr(dir, '/') = 0; /* <prefix>/bin */
-        char *slash = strrchr(dir, '/');
-        snprintf(slash, sizeof dir - (size_t)(slash - dir), "/lib/manapy/upper");
-    }
-    return dir;
 }
 
 /* ---- services ---- */
@@ -148,16 +115,8 @@ static const mpy_services_t services = {
 
 static mpy_job_t job;
 
-const uint8_t *mpy_lower_secret(void) { return job.secret; }
-
 int mpy_lower_local_size(void) { return job.local_size; }
 
-/* Each run has a coordinator of its own, at another port. */
-uint64_t mpy_lower_attempt(void) {
-    uint64_t job_hash = mpy_fnv1a(job.secret, sizeof job.secret);
-    uint64_t run = (uint64_t)job.port << 32 | MPY_LOWER->generation;
-    return mpy_fnv1a_words(job_hash, mpy_fnv1a(job.host, strlen(job.host)), run);
-}
 static const char *resumed;
 
 /* As in DMTCP: new checkpoints go to the directory of the checkpoint from which this job was restarted. */
@@ -190,6 +149,7 @@ static void greet_again(void) {
 const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
+    mpy_rank_on_failure = mpy_control_abort;
     if (strcmp(mpy_options.compress, "off") && !mpy_zstd_open() && !strcmp(mpy_options.compress, "on"))
         mpy_fail(1, "--compress on: " MPY_ZSTD_MISSING);
     mpy_children_ignore(mpy_options.ignore_child);
@@ -222,6 +182,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
         mpy_pmi_let_rank0_speak(job.manager, job.rank); /* only rank 0 prints this error */
         _exit(1);
     }
+    mpy_rank_found(job.secret, job.host, job.port);
     if (!mpy_options.tree) mpy_control_note_process_manager(job.pmi_fd);
     if (job.step.verdict == MPY_CHAIN_DONE) { /* the step was done in an earlier allocation */
         mpy_control_leave_process_manager();

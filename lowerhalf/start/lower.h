@@ -29,6 +29,9 @@ void mpy_lower_make_way(void);
 void mpy_lower_start(const char *program);
 /* Continue this rank's part of a checkpoint (continue.c). */
 void mpy_continue(const char *checkpoint) __attribute__((noreturn));
+/* The secret of the job that took the checkpoint. It lies in the job directory or, if that has moved, in the
+ * checkpoint. */
+bool mpy_checkpoint_secret(const char *checkpoint, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n);
 /* Check every byte of a rank's image. False with the reason in `damage`. */
 bool mpy_continue_check(const char *checkpoint, int rank, int size, char *damage, size_t n);
 #endif

@@ -6,6 +6,7 @@
 #include "options/options.h"
 #include "preload.h"
 #include "process/fds/fds.h"
+#include "stack.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +19,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-char **mpy_initial_environ;
 
 /* The highest number among the published checkpoints ckpt-NNNNNN of a job directory; -1 if there is none. */
 static long newest(const char *job) {

@@ -21,7 +21,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-extern char **mpy_initial_environ; /* launch.c: environ at the start of main */
+char **mpy_initial_environ;
 
 typedef struct { char *low; } strings_t; /* grows downwards */
 static char *push_bytes(strings_t *s, const void *bytes, size_t n) {

@@ -379,6 +379,16 @@ static void on_guest(guest_t *g) {
     else carry_out(&m, g->line);
 }
 
+int mpy_taken(int other, char *error, size_t n) {
+    char name[64];
+    mpy_proc_stat_t us, them;
+    snprintf(name, sizeof name, "%s", mpy_proc_stat(getpid(), &us) ? "this program" : us.name);
+    bool lives = mpy_proc_stat(other, &them) == 0;
+    return mpy_reason(error, n, "'%s' calls MPI, but process %d%s%s%s is the MPI process of this rank already: a rank "
+                      "has one. Start each MPI program by an mpirun of its own", name, other, lives ? " ('" : "",
+                      lives ? them.name : "", lives ? "')" : ", which has ended,");
+}
+
 int mpy_hub_lead(char *error, size_t n) {
     pthread_mutex_lock(&lock);
     int other = leader;

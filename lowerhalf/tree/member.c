@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <manapy/boundary.h>
-#include <manapy/proc_stat.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,10 +56,9 @@ void mpy_member_of_restart(bool leads) {
     role = leads ? LEADS : TAKES_ORDERS;
 }
 
-void mpy_tree_make_way(void) {
+void mpy_member_make_way(void) {
     if (is_member()) door = mpy_fd_high(door);
     else mpy_hub_make_way();
-    mpy_boxes_make_way();
 }
 
 int mpy_tree_kept(void) { return is_member() ? door : mpy_hub_door(); }
@@ -117,21 +115,6 @@ static void *member_main(void *unused) {
     return NULL;
 }
 
-bool mpy_tree_thread(void *(*body)(void *), char *error, size_t n) {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20);
-    int rc = pthread_create(&thread, &attributes, body, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc == 0 || mpy_refuse(error, n, "cannot create a thread: %s", strerror(rc));
-}
-
 bool mpy_tree_join(char *error, size_t n) {
     int ends[2];
     if (!mpy_tree_pair(ends)) return mpy_refuse(error, n, "cannot open a socket pair: %s", strerror(errno));
@@ -180,16 +163,6 @@ bool mpy_member_answer(mpy_tree_message_t *answer, int ms) {
 }
 
 bool mpy_member_order(const mpy_tree_message_t *order) { return mpy_tree_send(line, order, -1); }
-
-int mpy_taken(int other, char *error, size_t n) {
-    char name[64];
-    mpy_proc_stat_t us, them;
-    snprintf(name, sizeof name, "%s", mpy_proc_stat(getpid(), &us) ? "this program" : us.name);
-    bool lives = mpy_proc_stat(other, &them) == 0;
-    return mpy_reason(error, n, "'%s' calls MPI, but process %d%s%s%s is the MPI process of this rank already: a rank "
-                      "has one. Start each MPI program by an mpirun of its own", name, other, lives ? " ('" : "",
-                      lives ? them.name : "", lives ? "')" : ", which has ended,");
-}
 
 int mpy_tree_lead(char *error, size_t n) {
     mpy_tree_message_t answer;

@@ -5,11 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* member.c: a detached thread of the lower half. */
+/* thread.c */
 bool mpy_tree_thread(void *(*body)(void *), char *error, size_t n);
-/* member.c: the line for a process that wants to use MPI, too. Returns -1. */
+/* hub.c: the line for a process that wants to use MPI, too. Returns -1. */
 int mpy_taken(int other, char *error, size_t n);
-/* hub.c */
 int mpy_hub_door(void);
 int mpy_hub_lead(char *error, size_t n);
 void mpy_hub_expect(int pid); /* restart: the MPI process; before the thread starts */
@@ -20,7 +19,7 @@ void mpy_hub_make_way(void);
 bool mpy_hub_end(int code); /* mpy_tree_end in the first process */
 /* How long a process that is about to end waits for the others of its tree. */
 enum { MPY_LAST_WORD_MS = 2000 };
-void mpy_boxes_make_way(void); /* restore.c */
+void mpy_member_make_way(void); /* member.c: a part of mpy_tree_make_way */
 /* member.c: a forked child joins; its parent was the hub or a member */
 void mpy_member_forked(void);
 /* kin.c: processes that the members or their kin have forked, and that have not joined. Puts up to `max` into `found`,

@@ -143,7 +143,8 @@ static void open_boxes(void) {
         if (!mpy_tree_pair(boxes[i])) mpy_fail(1, "cannot open a socket pair: %s", strerror(errno));
 }
 
-void mpy_boxes_make_way(void) {
+void mpy_tree_make_way(void) {
+    mpy_member_make_way();
     for (uint32_t i = 0; i < nmembers; i++)
         for (int k = 0; k < 2; k++) boxes[i][k] = mpy_fd_high(boxes[i][k]);
 }

@@ -1,4 +1,4 @@
-"""The rank's side of the protocol as a state machine without I/O: the logic that wrappers/collective/clock.c follows.
+"""The rank's side of the protocol as a state machine without I/O: the logic that wrappers/clock/clock.c follows.
 
 The wrapper calls enter_collective, exit_collective, block, unblock and add_row, each for one of the rank's threads. The
 control thread calls ``receive`` (or on_*) for each message of the coordinator, and sends the messages in ``outbox``, in

@@ -17,7 +17,7 @@ import pytest
 
 # Folder: the folders that it may import. "top" is manapy/ itself. Every folder may import itself and core.
 ALLOWED = {
-    "bench": "bench.calls bench.checkpoints bench.rdma bench.scale bench.shared bench.trace",
+    "bench": ("bench.calls bench.checkpoints bench.fcdp bench.loop bench.rdma bench.scale bench.shared bench.trace"),
     "bench.calls": "bench.shared",
     "bench.checkpoints": "bench.shared clock.model",
     "bench.fcdp": "bench.shared fcdp fcdp.engine",
@@ -33,7 +33,7 @@ ALLOWED = {
     "ckpt.node": "ckpt clock rdma",
     "ckpt.redundancy": "ckpt ckpt.store",
     "ckpt.store": "ckpt",
-    "cli": "cli.shared top",
+    "cli": ("cli.hidden cli.measure cli.move cli.save cli.setup cli.shared cli.start cli.train cli.watch top"),
     "cli.hidden": (
         "chain ckpt ckpt.coordinator ckpt.node ckpt.store cli.shared cli.watch rdma trace.capture trace.host "
         "trace.live trace.model trace.report"
@@ -52,13 +52,14 @@ ALLOWED = {
     "clock": "",
     "clock.model": "clock",
     "doctor": "mpi",
-    "fcdp": "fcdp.engine",
+    "fcdp": "fcdp.engine fcdp.layers",
     "fcdp.engine": "fcdp",
     "fcdp.gpt": "fcdp fcdp.engine fcdp.pytorch fcdp.state",
     "fcdp.layers": "fcdp fcdp.engine fcdp.state",
     "fcdp.pytorch": "fcdp fcdp.engine fcdp.state",
     "fcdp.state": "fcdp fcdp.engine",
     "rdma": "top",
+    "top": "clock",
     "trace": "trace.host trace.model",
     "trace.capture": "ckpt ckpt.store trace.host trace.model",
     "trace.convert": "trace.capture trace.model",
@@ -101,6 +102,24 @@ def targets(node: ast.AST, package: list[str], known: Mapping[str, Path]) -> Ite
                 yield module if module in known else ".".join(base)
 
 
+def late(tree: ast.Module, package: list[str], known: Mapping[str, Path]) -> Iterator[str]:
+    """The modules that a module of this package imports by import_module. Their names are constants in the call, or
+    anywhere in the module if the call composes a name (".{name}")."""
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("import_module", "importlib.import_module")
+    ]
+    is_composed = any(ast.unparse(call.args[0]).startswith(("f'.{", 'f".{')) for call in calls)
+    places: list[ast.AST] = [tree] if is_composed else [call.args[0] for call in calls]
+    constants = {node.value for place in places for node in ast.walk(place) if isinstance(node, ast.Constant)}
+    for name in sorted(constant for constant in constants if isinstance(constant, str)):
+        above = max(len(name) - len(name.lstrip(".")) - 1, 0)  # ".x" and "x" are in this package, "..x" is beside it
+        module = ".".join([*package[: len(package) - above], name.lstrip(".")])
+        if module in known or name in known:
+            yield module if module in known else name
+
+
 def package_of(module: str, path: Path) -> list[str]:
     """The dotted name, in parts, of the package from which relative imports of a module start."""
     return module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
@@ -126,11 +145,12 @@ def edges(root: Path) -> set[tuple[str, str, str]]:
     known = modules(root)
     found = set()
     for module, path in known.items():
-        for node in ast.walk(parsed(path)):
-            for target in targets(node, package_of(module, path), known):
-                ends = folder(module, known), folder(target, known)
-                if ends[0] != ends[1]:
-                    found.add((*ends, str(path.relative_to(root))))
+        tree, package = parsed(path), package_of(module, path)
+        named = {target for node in ast.walk(tree) for target in targets(node, package, known)}
+        for target in named | set(late(tree, package, known)):
+            ends = folder(module, known), folder(target, known)
+            if ends[0] != ends[1]:
+                found.add((*ends, str(path.relative_to(root))))
     return found
 
 
@@ -160,14 +180,97 @@ def test_no_stale_edges(root: Path) -> None:
     assert [(start, to) for start, row in ALLOWED.items() for to in row.split() if (start, to) not in real] == []
 
 
-def test_no_circles(root: Path) -> None:
+def graph_of(root: Path) -> dict[str, set[str]]:
+    """For each module, the others that it imports."""
     known = modules(root)
     graph = {}
     for module, path in known.items():
-        imports = executed(parsed(path))
-        named = {target for node in imports for target in targets(node, package_of(module, path), known)}
-        graph[module] = named - {module}
-    assert circles(graph) == []
+        tree, package = parsed(path), package_of(module, path)
+        named = {target for node in executed(tree) for target in targets(node, package, known)}
+        graph[module] = (named | set(late(tree, package, known))) - {module}
+    return graph
+
+
+def test_no_circles(root: Path) -> None:
+    assert circles(graph_of(root)) == []
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A tree of two folders of manapy that do not import each other."""
+    for name in ("", "chain", "clock"):
+        (tmp_path / "manapy" / name).mkdir(parents=True)
+        (tmp_path / "manapy" / name / "__init__.py").touch()
+    (tmp_path / "manapy/chain/run.py").touch()
+    (tmp_path / "manapy/clock/rank.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ..chain import run",
+        "import manapy.chain.run",
+        "def later():\n    from manapy.chain.run import go",
+        "import importlib\nimportlib.import_module('manapy.chain.run')",
+        "from importlib import import_module\nimport_module('..chain.run', __package__)",
+    ],
+)
+def test_a_new_edge_is_found(small: Path, text: str) -> None:
+    (small / "manapy/clock/rank.py").write_text(text + "\n")
+    assert edges(small) == {("clock", "chain", "manapy/clock/rank.py")}
+    with pytest.raises(AssertionError, match=r"manapy/clock/rank\.py"):
+        test_no_new_edges(small)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ..clock import rank",
+        "HOMES = {'run': ('go',)}\ndef __getattr__(name):\n    return import_module(f'.{HOMES[name]}', __name__)",
+    ],
+)
+def test_a_circle_is_found(small: Path, text: str) -> None:
+    (small / "manapy/chain/__init__.py").write_text(text + "\n")
+    (small / "manapy/chain/run.py").write_text("import manapy.chain\n")
+    (small / "manapy/clock/rank.py").write_text("import manapy.chain\n")
+    assert len(circles(graph_of(small))) == 1
+
+
+def top_level(tree: ast.Module) -> set[str]:
+    """The first parts of the names of all modules that a module imports, except relative ones."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)]
+            found |= {str(name).split(".")[0] for name in names}
+    return found
+
+
+def test_the_generator_needs_only_the_standard_library(root: Path) -> None:
+    """It runs when manapy is built."""
+    paths = sorted((root / "wrappers/generate").rglob("*.py"))
+    others = {path.name: top_level(parsed(path)) - sys.stdlib_module_names for path in paths}
+    assert {name: modules for name, modules in others.items() if modules} == {}
+
+
+def test_manapy_does_not_import_tools(root: Path) -> None:
+    """They are not installed, except the machine with RDMA devices (vm), which `manapy bench` finds beside its
+    programs."""
+    tools = {
+        path.stem for path in (root / "tools").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert "vm" in tools
+    found = {
+        (path.relative_to(root).as_posix(), name)
+        for path in (root / "manapy").rglob("*.py")
+        for name in top_level(parsed(path)) & tools
+    }
+    assert found == {("manapy/bench/shared/guest.py", "vm")}
 
 
 def test_the_sharding_engine_knows_no_front_end(root: Path) -> None:

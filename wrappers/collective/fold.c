@@ -22,10 +22,16 @@
  *  5. All members make the same decision whether contributions are gathered or offered, and where they are cut. It
  *     depends on count, element and group.
  */
+#include "twophase.h"
+#include "op.h"
 #include "fold.h"
+#include "clock/clock.h"
+#include "datatype/datatype.h"
+#include "environment/errors.h"
 #include "messages/offer.h"
 #include "persistent.h"
 #include "p2p/p2p.h"
+#include "p2p/request.h"
 #include "tools/trace.h"
 
 enum {

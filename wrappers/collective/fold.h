@@ -5,6 +5,7 @@
 #define MANAPY_FOLD_H
 
 #include "core/runtime.h"
+#include "p2p/request.h"
 
 struct mpy_p2p_thread;
 struct mpy_request;

@@ -8,7 +8,10 @@
  *  2. The real library sees these operations in blocking calls only (fold.c does the other reductions), so that
  *     MPI_Op_free can free the real one at once. The object lives as long as reductions of fold.c refer to it.
  */
+#include "op.h"
 #include "core/objects.h"
+#include "datatype/datatype.h"
+#include "environment/errors.h"
 #include <manapy/op_entries.h>
 
 enum { THUNKS = MPY_OP_ENTRIES };
@@ -35,8 +38,7 @@ static void reduce(void *argument) {
 
 /* Called by the thunks: (in, inout, &count, &datatype, thunk). `count` is an int or an MPI_Count; the functions take
  * pointers. */
-MPY_HIDDEN void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk);
-void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk) {
+MPY_HIDDEN void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk) {
     reduction_t r = {by_thunk[thunk], in, inout, count, mpy_datatype_virtual(*datatype)};
     mpy_callback(reduce, &r);
 }

@@ -22,9 +22,13 @@
  *  2. A record holds references to its communicator and datatypes, and copies of arrays and of the info: the program
  *     may free them all after the X_init.
  */
+#include "twophase.h"
+#include "clock/clock.h"
 #include "comm/comm.h"
 #include "persistent.h"
-#include "core/request.h"
+#include "environment/errors.h"
+#include "environment/info.h"
+#include "p2p/request.h"
 #include "tools/trace.h"
 
 enum {

@@ -51,4 +51,8 @@ MPY_HIDDEN int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_
 extern MPY_HIDDEN const mpy_persistent_call_t mpy_persistent_Allgather_init_c, mpy_persistent_Alltoallv_init_c,
     mpy_persistent_Gather_init_c;
 
+/* MPI_Comm_free in the lower half, when all members are in it. */
+MPY_HIDDEN void mpy_persistent_comm_free(const mpy_comm_t *comm);
+MPY_HIDDEN int mpy_persistent_rebuild(char *error, uint64_t n);
+
 #endif

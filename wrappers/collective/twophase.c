@@ -15,8 +15,10 @@
  *     and files are only counted, as under the clock; this is all they need. Nonblocking and persistent collectives end
  *     the job.
  */
+#include "twophase.h"
+#include "clock/clock.h"
 #include "core/objects.h"
-#include "core/request.h"
+#include "p2p/request.h"
 
 /* Returns the generation of the lower half in which the barrier was complete or failed. (If it failed, the collective
  * will fail, too.) */

@@ -14,7 +14,10 @@
  *  5. Lists and the reference counts of keyvals change under attr_lock: several threads may create, read and copy
  *     attributes of one object at the same time.
  */
+#include "attr.h"
 #include "core/objects.h"
+#include "datatype/datatype.h"
+#include "environment/errors.h"
 #include "window/win.h"
 
 enum { KEYVAL_FREED = 1 };

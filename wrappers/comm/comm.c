@@ -6,11 +6,17 @@
  *  1. A communicator that the program has freed stays, without handle (0), as long as requests refer to it (refs). So
  *     does the real one. Its record stays as long as another member may hold the communicator (comm_freed.c).
  */
+#include "group.h"
+#include "attr.h"
 #include "comm.h"
+#include "clock/clock.h"
+#include "collective/persistent.h"
+#include "environment/errors.h"
+#include "environment/info.h"
+#include "messages/store.h"
 #include "p2p/p2p.h"
 #include "tools/trace.h"
 
-mpy_comm_t *mpy_world, *mpy_internal_world;
 mpy_link_t mpy_comms = {&mpy_comms, &mpy_comms};
 
 /* ---- records ---- */

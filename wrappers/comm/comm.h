@@ -1,5 +1,4 @@
-/* comm.h - shared declarations of the communicators' files. For comm/ and persistent.c; objects.h has the functions for
- * other files.
+/* comm.h - communicators: first the functions for all rooms, then what the files of comm/ and persistent.c share.
  *
  * Upper half, no libc.
  *
@@ -16,7 +15,49 @@
 #ifndef MANAPY_COMM_H
 #define MANAPY_COMM_H
 
+#include "group.h"
 #include "core/objects.h"
+
+/* ---- for all rooms ---- */
+typedef struct mpy_topology mpy_topology_t;
+MPY_HIDDEN void mpy_comm_init(void);      /* creates world and self, before the real MPI_Init */
+MPY_HIDDEN int mpy_comm_init_internal(void); /* in the lower half, after the real MPI_Init */
+MPY_HIDDEN void mpy_comm_finalize(void);  /* forgets all communicators */
+/* see mpy_object_unref; returns the error of the real MPI_Comm_free */
+MPY_HIDDEN int mpy_comm_unref(mpy_comm_t *c);
+MPY_HIDDEN bool mpy_comm_gone(const mpy_comm_t *c); /* all members have freed it and know this */
+MPY_HIDDEN uint64_t mpy_comm_cid(const mpy_comm_t *c);
+
+/* Gives a new real communicator, intra or inter, a handle, an error handler and a row. In the lower half. A
+ * communicator with members outside the job is `foreign`, and counts on a row of the members inside. `cid`: new, and
+ * the same on all members inside the job. */
+MPY_HIDDEN mpy_comm_t *mpy_comm_adopt(int real, uint64_t cid, int errhandler);
+/* A constructor that all members of one communicator call; in the lower half from begin to end (comm_new.c):
+ *     mpy_construction_t k = mpy_construct_begin(comm);      counts on the parent
+ *     k.rc = MPY_REAL(Comm_...)(mpy_real_comm(comm), ..., &k.real);
+ *     return mpy_construct_end(&k, newcomm, "MPI_Comm_..."); */
+typedef struct mpy_construction {
+    mpy_thread_t *t;
+    mpy_comm_t *parent; /* NULL: bad handle; the real library returns the error */
+    uint64_t seq;       /* the parent's SEQ including this call: it names the child */
+    int errhandler;     /* the parent's, unless the constructor needs another */
+    int rc, real;
+    uint64_t record;    /* in the trace */
+} mpy_construction_t;
+MPY_HIDDEN mpy_construction_t mpy_construct_begin(MPI_Comm comm);
+MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name);
+/* After a restart. The last one makes the entries in the trace's table of communicators. */
+MPY_HIDDEN int mpy_comm_rebuild(char *error, uint64_t n);
+MPY_HIDDEN void mpy_comm_rebuild_trace(void);
+
+/* ---- connections (dynamic.c); in the lower half or a guard ---- */
+/* a foreign communicator was created, removed or named: updates the obstacle */
+MPY_HIDDEN void mpy_connections_changed(void);
+MPY_HIDDEN void mpy_parent_adopt(void);        /* after the real MPI_Init */
+MPY_HIDDEN void mpy_obstacle(const char *line); /* from now on no checkpoint is possible, for this reason */
+MPY_HIDDEN int mpy_port_rebuild(char *error, uint64_t n);
+
+/* ---- for this room and persistent.c ---- */
 
 typedef struct mpy_comm_record {
     mpy_comm_t comm; /* first: records and communicators are the same address */
@@ -68,10 +109,6 @@ MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t
 /* Collective over a group only; this process must belong to it. Returns an MPI error code, and a handle. */
 MPY_HIDDEN int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm,
                                      MPI_Comm *newcomm);
-
-/* ---- persistent collectives (persistent.c) ---- */
-/* MPI_Comm_free in the lower half, when all members are in it. */
-MPY_HIDDEN void mpy_persistent_comm_free(const mpy_comm_t *comm);
 
 /* ---- topologies (topology.c); in the lower half ---- */
 MPY_HIDDEN void mpy_topology_read(mpy_comm_record_t *r);

@@ -19,6 +19,8 @@
  *     members have it in different agreements, it stays until the next one.
  */
 #include "comm.h"
+#include "clock/clock.h"
+#include "collective/persistent.h"
 #include "p2p/p2p.h"
 
 enum {

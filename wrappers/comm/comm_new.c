@@ -2,8 +2,14 @@
  *
  * Upper half, no libc. Invariants: comm.h.
  */
+#include "group.h"
+#include "attr.h"
 #include "comm.h"
-#include "core/request.h"
+#include "clock/clock.h"
+#include "environment/errors.h"
+#include "environment/info.h"
+#include "environment/outside.h"
+#include "p2p/request.h"
 #include "tools/trace.h"
 
 mpy_construction_t mpy_construct_begin(MPI_Comm comm) {

@@ -3,6 +3,8 @@
  * Upper half, no libc.
  */
 #include "comm.h"
+#include "environment/errors.h"
+#include "environment/info.h"
 #include "front/front.h"
 
 int mpy_core_members(MPI_Comm comm, mpy_members_t which) {

@@ -14,6 +14,7 @@
  *     had, or ENOUGH. Nonblocking calls don't count. So the members agree on the numbers by a nonblocking call, because
  *     they may differ in failed calls.
  */
+#include "group.h"
 #include "comm.h"
 #include "tools/trace.h"
 

@@ -14,6 +14,9 @@
  *     again.
  */
 #include "comm.h"
+#include "clock/clock.h"
+#include "environment/errors.h"
+#include "environment/info.h"
 
 /* ---- the reason why a checkpoint isn't possible ---- */
 

@@ -4,7 +4,9 @@
  *
  * Upper half, no libc.
  */
+#include "group.h"
 #include "core/objects.h"
+#include "environment/errors.h"
 
 mpy_group_t *mpy_group(int handle) { return (mpy_group_t *)mpy_lookup(MPY_GROUP, handle); }
 

@@ -13,8 +13,11 @@
  *  2. A group with members outside the job can't be informed: its leader sends NONE, and both sides then count on their
  *     local communicators only.
  */
+#include "attr.h"
 #include "comm.h"
-#include "core/request.h"
+#include "clock/clock.h"
+#include "environment/errors.h"
+#include "p2p/request.h"
 #include "tools/trace.h"
 
 enum { NONE = -1 };

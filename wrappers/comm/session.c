@@ -10,7 +10,14 @@
  *     a finalized session is not found any more.
  *  3. While a session is open the real MPI isn't finalized (init.c).
  */
+#include "session.h"
+#include "group.h"
 #include "comm.h"
+#include "environment/errors.h"
+#include "environment/info.h"
+#include "environment/outside.h"
+#include "lifetime/init.h"
+#include "p2p/p2p.h"
 
 static uint32_t open_sessions;
 

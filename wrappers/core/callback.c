@@ -16,6 +16,8 @@
  *  2. A call on a shadow never stops at the border: the thread that it belongs to is inside already.
  */
 #include "objects.h"
+#include "clock/clock.h"
+#include "tools/trace.h"
 
 typedef struct nest {
     mpy_thread_t *thread;   /* the thread in a callback; NULL: no callback */

@@ -12,8 +12,11 @@
  *     pointer, the slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
  */
+#include "clock/clock.h"
+#include "environment/outside.h"
 #include "front/front.h"
 #include "objects.h"
+#include "lifetime/hooks.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -33,7 +36,6 @@ bool mpy_above;
 static bool second; /* this is a second copy and can't forward calls */
 static pthread_key_t thread_key;
 
-extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 /* Symbols of the linker: this library's first byte, and the end of its code. */
 extern const char __ehdr_start[] MPY_HIDDEN, etext[] MPY_HIDDEN;
 

@@ -11,8 +11,12 @@
  *     (MPI_FLOAT_INT ...), which look like derived ones.
  */
 #include "objects.h"
+#include "collective/op.h"
+#include "comm/comm.h"
+#include "datatype/datatype.h"
 
 mpy_object_t *mpy_slots[MPY_TABLE_KINDS][1 << MPY_INDEX_BITS];
+mpy_comm_t *mpy_world, *mpy_internal_world;
 uint32_t mpy_objects_lock;
 
 enum { INDICES = 1 << MPY_INDEX_BITS };

@@ -13,8 +13,11 @@
  *  2. The list `all` is in order of creation: base types come before types that are made from them.
  *  3. Predefined types have no object. What the program attaches to them (names, attributes) is in `predefined`.
  */
+#include "datatype.h"
+#include "comm/attr.h"
 #include "core/objects.h"
 #include "core/abi.h"
+#include "environment/errors.h"
 
 typedef struct predefined { struct predefined *next; int handle; mpy_attr_t *attrs; char *name; } predefined_t;
 

@@ -4,8 +4,11 @@
  *
  * Upper half, no libc. Everything between begin() and end() is in the lower half.
  */
+#include "datatype.h"
+#include "comm/attr.h"
 #include "core/objects.h"
 #include "core/abi.h"
+#include "environment/errors.h"
 
 /* ---- from recipe to real type ---- */
 

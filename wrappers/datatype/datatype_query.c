@@ -3,8 +3,10 @@
  *
  * Upper half, no libc.
  */
+#include "datatype.h"
 #include "core/objects.h"
 #include "core/abi.h"
+#include "environment/errors.h"
 
 /* ---- envelope ---- */
 

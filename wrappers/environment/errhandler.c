@@ -8,6 +8,8 @@
  *     The handle is valid only while handles > 0; find() checks this. Both counts are atomic: the thread that drops the
  *     last reference frees the object.
  */
+#include "errors.h"
+#include "comm/session.h"
 #include "core/objects.h"
 
 static mpy_errhandler_t *find(int handle) {

@@ -7,6 +7,9 @@
  *  2. Codes and classes that the program added are replayed in order after a restart. Another version of the library
  *     may number them differently. The program keeps its values, and this file translates them in both directions.
  */
+#include "outside.h"
+#include "errors.h"
+#include "comm/attr.h"
 #include "core/objects.h"
 #include "tools/trace.h"
 

@@ -2,6 +2,8 @@
  *
  * Upper half, no libc. MPI_INFO_ENV is predefined and passes through.
  */
+#include "info.h"
+#include "errors.h"
 #include "core/objects.h"
 
 static mpy_info_t *find(int handle) { return (mpy_info_t *)mpy_lookup(MPY_INFO, handle); }

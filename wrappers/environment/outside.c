@@ -7,6 +7,7 @@
  *
  * Upper half. The table is changed with in_lower = 1.
  */
+#include "outside.h"
 #include "core/objects.h"
 #include "tools/trace.h"
 

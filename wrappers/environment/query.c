@@ -3,6 +3,8 @@
  * Upper half, upper TLS, libc allowed: none of these runs in a hook, and memory that the program allocates through MPI
  * belongs to the program (and is saved with it).
  */
+#include "outside.h"
+#include "errors.h"
 #include "core/objects.h"
 #include "tools/trace.h"
 

@@ -5,6 +5,7 @@
  * made again after a restart.
  */
 #include "file.h"
+#include "environment/errors.h"
 
 typedef struct datarep {
     struct datarep *next;

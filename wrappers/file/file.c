@@ -5,6 +5,11 @@
  * Upper half, no libc.
  */
 #include "file.h"
+#include "clock/clock.h"
+#include "environment/errors.h"
+#include "environment/info.h"
+#include "environment/outside.h"
+#include "tools/trace.h"
 
 enum {
     FILES_MAX = 1 << 14,

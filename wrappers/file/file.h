@@ -18,7 +18,10 @@
 #ifndef MANAPY_FILE_H
 #define MANAPY_FILE_H
 
+#include "clock/clock.h"
 #include "core/objects.h"
+#include "datatype/datatype.h"
+#include "p2p/request.h"
 #include "tools/trace.h"
 
 enum { MPY_PATH_SIZE = 4096 };
@@ -119,5 +122,11 @@ MPY_HIDDEN void mpy_view_type_drop(mpy_view_type_t *v);
 MPY_HIDDEN int mpy_view_type_real(const mpy_view_type_t *v);
 
 MPY_HIDDEN int mpy_datarep_rebuild(void); /* in the lower half */
+
+/* ---- checkpoint and restart (file_rebuild.c) ---- */
+MPY_HIDDEN int mpy_file_drain(char *error, uint64_t n); /* saves file pointers, which only the library knows */
+MPY_HIDDEN void mpy_file_resume(void);                  /* after a checkpoint without a restart */
+MPY_HIDDEN int mpy_file_rebuild(char *error, uint64_t n); /* opened again, views and positions */
+MPY_HIDDEN void mpy_file_rebuild_trace(void);
 
 #endif

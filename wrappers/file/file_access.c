@@ -14,7 +14,7 @@
  *     released.
  */
 #include "file.h"
-#include "core/request.h"
+#include "p2p/request.h"
 
 typedef struct queued { /* a request's `more` */
     mpy_file_t *file;

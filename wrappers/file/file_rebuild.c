@@ -15,6 +15,7 @@
  *     different files can't wait for each other. The first member decides for all whether to truncate or to refuse.
  */
 #include "file.h"
+#include "comm/group.h"
 
 enum { CONTENT_MAX = 64 << 20 };
 

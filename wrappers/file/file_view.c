@@ -4,6 +4,8 @@
  */
 #include "file.h"
 #include "core/abi.h"
+#include "datatype/datatype.h"
+#include "environment/info.h"
 
 /* ---- the types of a view ---- */
 

@@ -64,8 +64,9 @@ def functions(table: Table) -> str:
 
 
 INCLUDED = (
-    "front/front.h", "core/objects.h", "core/request.h", "collective/persistent.h", "file/file.h", "tools/trace.h",
-    "window/win.h",
+    "front/front.h", "clock/clock.h", "collective/persistent.h", "collective/twophase.h", "comm/group.h",
+    "comm/session.h", "core/objects.h", "environment/errors.h", "environment/info.h", "environment/outside.h",
+    "file/file.h", "p2p/request.h", "tools/trace.h", "window/win.h",
 )  # fmt: skip
 
 

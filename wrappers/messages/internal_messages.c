@@ -10,7 +10,7 @@
  *     guards them.
  */
 #include "internal_messages.h"
-#include "core/request.h"
+#include "p2p/request.h"
 
 int mpy_private_comm = MPI_COMM_NULL;
 int mpy_private_rank;

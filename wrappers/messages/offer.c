@@ -19,7 +19,7 @@
  *     told it (by an internal message) that they know.
  */
 #include "offer.h"
-#include "core/request.h"
+#include "p2p/request.h"
 #include "internal_messages.h"
 
 typedef struct sending {

@@ -23,6 +23,7 @@
  */
 #include "store.h"
 #include "internal_messages.h"
+#include "p2p/request.h"
 
 volatile uint32_t mpy_store_count;
 static mpy_stored_t *first, *last;

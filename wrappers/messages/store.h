@@ -4,7 +4,7 @@
 #ifndef MANAPY_STORE_H
 #define MANAPY_STORE_H
 
-#include "core/request.h"
+#include "p2p/request.h"
 
 struct mpy_stored {
     mpy_stored_t *next, *prev;

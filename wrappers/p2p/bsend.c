@@ -14,7 +14,11 @@
  *  3. A buffer lives while it is attached, while a send of it is in progress, and while a flush of it isn't complete
  *     (refs, with the lock).
  */
+#include "request.h"
+#include "comm/session.h"
 #include "core/objects.h"
+#include "environment/errors.h"
+#include "environment/outside.h"
 #include "messages/offer.h"
 #include "p2p.h"
 #include "tools/trace.h"

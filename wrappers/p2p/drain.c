@@ -22,7 +22,12 @@
  *     collective that was left may still write to its buffers. So they aren't freed, and neither is the private
  *     communicator; no drain follows.
  */
+#include "request.h"
+#include "drain.h"
 #include "p2p.h"
+#include "clock/clock.h"
+#include "comm/attr.h"
+#include "comm/comm.h"
 #include "core/objects.h"
 #include "messages/offer.h"
 #include "messages/internal_messages.h"

@@ -9,7 +9,9 @@
  *     program's copy.
  */
 #include "core/objects.h"
-#include "core/request.h"
+#include "request.h"
+#include "environment/errors.h"
+#include "environment/outside.h"
 
 enum { COMPLETED = 1, FREED = 2 };
 

@@ -2,7 +2,10 @@
  *
  * Upper half, no libc. Invariants: those of request.h and request.c.
  */
+#include "request.h"
 #include "p2p.h"
+#include "environment/errors.h"
+#include "environment/outside.h"
 #include "tools/trace.h"
 
 /* In the lower half. Doesn't complete the request: a later Wait or Test does that. */

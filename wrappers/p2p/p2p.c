@@ -13,7 +13,9 @@
  *     order.
  *  3. A send that the real library accepts is counted, whatever happens to it later. A send that it refuses isn't.
  */
+#include "request.h"
 #include "p2p.h"
+#include "environment/errors.h"
 #include "tools/trace.h"
 
 #define INLINE static inline __attribute__((always_inline))

@@ -4,7 +4,7 @@
 #ifndef MANAPY_P2P_H
 #define MANAPY_P2P_H
 
-#include "core/request.h"
+#include "request.h"
 #include "messages/store.h"
 
 /* Receives data of partitioned communication that has arrived (partitioned.c). True if there was any. *rc: as in
@@ -41,5 +41,10 @@ MPY_HIDDEN int mpy_p2p_init(void);
 MPY_HIDDEN void mpy_p2p_flush(void);
 MPY_HIDDEN void mpy_p2p_finalize(void);
 MPY_HIDDEN void mpy_partitioned_comm_free(const mpy_comm_t *comm);
+
+/* ---- attached buffers (bsend.c) ---- */
+typedef struct mpy_buffer mpy_buffer_t;
+/* Waits for the sends and forgets the buffer, if there is one; upper TLS. *address is NULL if there was none. */
+MPY_HIDDEN void mpy_buffer_detach(mpy_buffer_t **slot, void **address, MPI_Count *size);
 
 #endif

@@ -15,8 +15,11 @@
  *  2. Partitions aren't sent separately: all have arrived, or none.
  *  3. The lists and the counts of ready partitions change with mpy_p2p_lock.
  */
+#include "request.h"
 #include "p2p.h"
+#include "clock/clock.h"
 #include "core/objects.h"
+#include "environment/errors.h"
 #include "messages/internal_messages.h"
 
 typedef struct heading { /* of an internal message; the packed data follows */

@@ -11,7 +11,10 @@
  *  2. A message is counted as received when its real Mrecv is complete, in the drain or here. A message from the store
  *     has been counted already.
  */
+#include "request.h"
 #include "p2p.h"
+#include "environment/errors.h"
+#include "environment/outside.h"
 #include "tools/trace.h"
 
 #define PROBE_FIELDS(OP)                                                                                               \

@@ -12,7 +12,10 @@
  *  3. An error handler runs after mpy_cross_out, when everything is recorded. Callbacks of a family run between two
  *     crossings, before the program's handle or status changes.
  */
+#include "request.h"
 #include "p2p.h"
+#include "environment/errors.h"
+#include "environment/outside.h"
 #include "tools/trace.h"
 
 mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX];

@@ -6,7 +6,9 @@
  *
  * Invariants: those of request.h and p2p.c.
  */
+#include "request.h"
 #include "p2p.h"
+#include "environment/errors.h"
 #include "tools/trace.h"
 
 typedef struct half {

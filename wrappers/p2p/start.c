@@ -9,7 +9,9 @@
  *  2. The kind and arguments of the slot never change; real, order and status belong to the operation.
  *  3. With MPI_PROC_NULL there is no operation: as in MPICH, Start leaves the request inactive.
  */
+#include "request.h"
 #include "p2p.h"
+#include "environment/errors.h"
 #include "tools/trace.h"
 
 /* ---- Start ---- */

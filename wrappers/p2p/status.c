@@ -4,7 +4,8 @@
  * Upper half, upper TLS, no libc.
  */
 #include "core/objects.h"
-#include "core/request.h"
+#include "request.h"
+#include "environment/errors.h"
 
 static int get_count(const MPI_Status *status, MPI_Datatype datatype, MPI_Count *count, const char *name) {
     int64_t size = mpy_is_basic(datatype) ? mpy_basic_size(datatype) : 0;

@@ -12,7 +12,9 @@
  *     is reported, too: the rank isn't running.
  *  3. A request that a round has finished is recorded in its slot before the thread leaves the lower half.
  */
+#include "request.h"
 #include "p2p.h"
+#include "clock/clock.h"
 
 enum {
     ROUNDS_AWAKE = 16,   /* rounds that only yield the processor; later rounds sleep for NAP_NS */

@@ -16,7 +16,9 @@
  *     record whose variable is missing in the new library has no real handle: MPI_T_ERR_INVALID_HANDLE.
  *  3. Errors are returned; no error handler is called (MPI-4 15.3.10).
  */
+#include "mpi_t.h"
 #include "core/objects.h"
+#include "environment/info.h"
 
 extern __attribute__((visibility("default"))) void *const MPI_T_PVAR_ALL_HANDLES; /* data_symbols.c */
 

@@ -4,6 +4,9 @@
  * Upper half, no libc; either TLS.
  */
 #include "trace.h"
+#include "clock/clock.h"
+#include "datatype/datatype.h"
+#include "p2p/request.h"
 
 /* ---- bytes ---- */
 

@@ -15,8 +15,9 @@
 #ifndef MANAPY_WRAPPERS_TRACE_H
 #define MANAPY_WRAPPERS_TRACE_H
 
+#include "clock/clock.h"
 #include "core/objects.h"
-#include "core/request.h"
+#include "p2p/request.h"
 
 #include <manapy/trace_ring.h>
 
@@ -179,5 +180,8 @@ MPY_HIDDEN void mpy_trace_control(mpy_thread_t *t, bool on);
 /* ---- communicators; with in_lower set, or in a hook ---- */
 
 MPY_HIDDEN void mpy_trace_comm_enter(mpy_comm_t *c, uint64_t cid); /* its groups and name must be known */
+
+/* A longjmp has left the call that the newest open record of the trace describes, and the calls that it made. */
+MPY_HIDDEN void mpy_trace_abandon(mpy_thread_t *t);
 
 #endif

@@ -7,6 +7,12 @@
  *     the window's own row. Its identity is that of a communicator that the same call would create, except for a salt.
  *  2. The program may free the communicator before the window: the window has a communicator of its own.
  */
+#include "clock/clock.h"
+#include "comm/attr.h"
+#include "comm/group.h"
+#include "environment/errors.h"
+#include "environment/info.h"
+#include "environment/outside.h"
 #include "tools/trace.h"
 #include "win.h"
 

@@ -16,7 +16,7 @@
 #define MANAPY_WIN_H
 
 #include "core/objects.h"
-#include "core/request.h"
+#include "p2p/request.h"
 
 /* The access epoch. From MPY_ACCESS_FENCE on, operations may go to every rank. */
 typedef enum {
@@ -138,5 +138,12 @@ static inline size_t mpy_board_bytes(const mpy_win_t *w) {
 
 /* The window with the smallest identity above `last`, or NULL. */
 MPY_HIDDEN mpy_win_t *mpy_win_next(uint64_t last);
+
+/* ---- checkpoint and restart (win_rebuild.c) ---- */
+MPY_HIDDEN int mpy_win_drain(char *error, uint64_t n);
+MPY_HIDDEN int mpy_win_resume(char *error, uint64_t n); /* after a checkpoint without a restart */
+/* memory at its old address, epochs opened again */
+MPY_HIDDEN int mpy_win_rebuild(char *error, uint64_t n);
+MPY_HIDDEN void mpy_win_rebuild_trace(void);
 
 #endif

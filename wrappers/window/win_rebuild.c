@@ -9,6 +9,8 @@
  *     comm_rebuild.c). No member leaves a window before all have restored its content.
  */
 #include "win.h"
+#include "comm/group.h"
+#include "p2p/drain.h"
 #include "tools/trace.h"
 
 static int flush(mpy_win_t *w) {

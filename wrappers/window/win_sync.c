@@ -13,6 +13,9 @@
  *     (clock.c).
  *  3. Errors are checked in MPICH's order: arguments first, then the epoch.
  */
+#include "clock/clock.h"
+#include "comm/group.h"
+#include "p2p/request.h"
 #include "tools/trace.h"
 #include "win.h"
 

@@ -12,22 +12,12 @@
  *  4. A page that is not remembered counts as changed: new memory, and pages that were zero.
  */
 #include "tables.h"
-#include <manapy/syscall.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static mpy_dirty_image_t *published, *newest; /* invariant 2 */
 static mpy_held_t *unwritten;                 /* watched memory, as far as the kernel was asked in this checkpoint */
 static uint64_t hash_cursor, held_cursor;     /* in `published`; pages come in ascending order */
-
-void *mpy_tables_map(uint64_t bytes) {
-    const int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
-    long at = mpy_sys(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    return mpy_sys_failed(at) ? NULL : (void *)at;
-}
-
-void mpy_tables_unmap(void *table, uint64_t bytes) { mpy_sys(SYS_munmap, table, bytes); }
 
 static int is_of(const mpy_dirty_image_t *image, uint64_t epoch) {
     return image && image->finished && image->epoch == epoch;

@@ -13,7 +13,6 @@
  */
 #include "clock.h"
 #include "base/sys.h"
-#include "vdso.h"
 #include <fcntl.h>
 #include <manapy/fnv.h>
 #include <stdint.h>
@@ -25,8 +24,6 @@
 #define BOOT_ID_BYTES 36
 /* seconds: larger absolute times (after 2001) belong to CLOCK_REALTIME; no machine is up for 31 years */
 #define TIMES_OF_DAY NS
-
-extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[], mpy_code_masked_done[];
 
 static const clockid_t clocks[MPY_CLOCKS] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME};
 
@@ -117,8 +114,10 @@ void mpy_clocks_correct(ucontext_t *uc) {
 
 static void shift(long clock, struct timespec *t) { t->tv_sec += offset_of(clock); }
 
+long (*mpy_clock_kernel_gettime)(clockid_t clock, struct timespec *t);
+
 long mpy_clock_gettime(clockid_t clock, struct timespec *t) {
-    long r = mpy_vdso_kernel_gettime ? mpy_vdso_kernel_gettime(clock, t) : mpy_sys(SYS_clock_gettime, clock, t);
+    long r = mpy_clock_kernel_gettime ? mpy_clock_kernel_gettime(clock, t) : mpy_sys(SYS_clock_gettime, clock, t);
     if (r == 0) shift(clock, t);
     return r;
 }

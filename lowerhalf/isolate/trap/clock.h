@@ -11,6 +11,8 @@ int mpy_clocks_shifted(void);
 void mpy_clocks_correct(ucontext_t *uc);
 int64_t mpy_clock_now_ns(void); /* CLOCK_MONOTONIC as the program sees it; without libc */
 /* clock_gettime of the vDSO for a program whose clocks are shifted; on the upper TLS. */
+/* The kernel's, which vdso.c has found; NULL: this kernel has no such function. */
+extern long (*mpy_clock_kernel_gettime)(clockid_t clock, struct timespec *t);
 long mpy_clock_gettime(clockid_t clock, struct timespec *t);
 
 long mpy_trap_clock_gettime(mpy_trap_t *t);

@@ -40,10 +40,8 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 
-extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
 int (*mpy_trap_on_exit)(int code);
-long (*mpy_trap_fork)(mpy_taken_t *taken);
-volatile uint32_t mpy_memory_calls, mpy_memory_missing;
+volatile uint32_t mpy_memory_calls;
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
 _Static_assert(offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows this offset");
@@ -55,8 +53,6 @@ _Static_assert(offsetof(mpy_trapstate_t, nids) == 0x1884 && offsetof(mpy_trapsta
                    offsetof(mpy_idpair_t, real) == 4,
                "trampoline.S knows these offsets");
 
-uint64_t mpy_code_address(const char *symbol) { return MPY_CODE_ADDR + (uint64_t)(symbol - mpy_code_begin); }
-
 void mpy_code_install(void) {
     void *page = (void *)MPY_CODE_ADDR;
     mpy_sys(SYS_mmap, page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -65,28 +61,6 @@ void mpy_code_install(void) {
 }
 
 /* ---- identities ---- */
-
-mpy_idpair_t mpy_id_pair(uint32_t i) {
-    mpy_idpair_t pair;
-    __atomic_load(&MPY_TRAP->ids[i], &pair, __ATOMIC_RELAXED);
-    return pair;
-}
-
-int32_t mpy_id_real(int32_t shown) {
-    for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
-        mpy_idpair_t pair = mpy_id_pair(i);
-        if (pair.shown == shown) return pair.real;
-    }
-    return shown;
-}
-
-int32_t mpy_id_shown(int32_t real) {
-    for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
-        mpy_idpair_t pair = mpy_id_pair(i);
-        if (pair.real == real) return pair.shown;
-    }
-    return real;
-}
 
 static long id_get(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy_sys(t->nr)); }
 static long real_or_group(long id) { return id < 0 ? -(long)mpy_id_real((int32_t)-id) : mpy_id_real((int32_t)id); }

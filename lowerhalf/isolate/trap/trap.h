@@ -2,6 +2,7 @@
 #ifndef MANAPY_TRAP_H
 #define MANAPY_TRAP_H
 #include "base/rank.h"
+#include "isolate/ids.h"
 #include "isolate/trapstate.h"
 #include <signal.h>
 #include <stdbool.h>
@@ -30,11 +31,16 @@ extern long (*mpy_trap_fork)(mpy_taken_t *taken);
 extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the exit code */
 
 /* The code page's symbols (trampoline.S), and the address of a symbol in the page. */
-extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[], mpy_code_masked_none[];
-uint64_t mpy_code_address(const char *symbol);
-mpy_idpair_t mpy_id_pair(uint32_t i); /* the i-th entry of the list of ids, read atomically */
-int32_t mpy_id_real(int32_t shown);
-int32_t mpy_id_shown(int32_t real);
+extern const char mpy_code_begin[], mpy_code_end[], mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];
+extern const char mpy_code_masked_none[], mpy_code_masked_rdi[], mpy_code_masked_r10[], mpy_code_masked_r8[];
+extern const char mpy_code_masked_r9_pair[], mpy_code_masked_done[];
+extern const char mpy_code_left_rdi[], mpy_code_left_rdx[], mpy_code_left_r10[], mpy_code_left_ms_rdx[];
+extern const char mpy_code_left_ms_r10[], mpy_code_left_end[];
+extern const char mpy_code_timed_rdx[], mpy_code_timed_r10[], mpy_code_timed_end[];
+extern const char mpy_code_wait_rdi[], mpy_code_wait_rdi_returned[], mpy_code_wait_rsi[], mpy_code_wait_rsi_returned[];
+static inline uint64_t mpy_code_address(const char *symbol) {
+    return MPY_CODE_ADDR + (uint64_t)(symbol - mpy_code_begin);
+}
 
 /* trap_memory.c */
 long mpy_trap_mmap(mpy_trap_t *t);

@@ -21,6 +21,7 @@
  */
 #include "base/sys.h"
 #include "isolate/fdguard.h"
+#include "isolate/jump.h"
 #include "trap.h"
 #include <errno.h>
 #include <linux/sched.h>
@@ -29,9 +30,8 @@
 
 enum { LEGACY_BYTES = 512, RESERVED_AT = 464, MAGIC1 = 0x46505853, WALL = 0x40000000 };
 
-long mpy_clone(const long args[5], void (*fn)(void *), void *arg);
-void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
-void mpy_sleep_stackless(volatile uint32_t *asleep) __attribute__((noreturn));
+long (*mpy_trap_fork)(mpy_taken_t *taken);
+volatile uint32_t mpy_memory_missing;
 
 /* ---- ids ---- */
 

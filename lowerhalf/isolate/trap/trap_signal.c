@@ -17,8 +17,6 @@
 #include "base/sys.h"
 #include "trap.h"
 
-extern const char mpy_code_masked_rdi[], mpy_code_masked_r10[], mpy_code_masked_r8[], mpy_code_masked_r9_pair[];
-
 #define FLAG_RESTORER 0x04000000ul
 #define BIT(sig) (1ul << ((sig) - 1))
 #define RESERVED (BIT(SIGSYS) | BIT(MPY_SIGNAL_STOP))

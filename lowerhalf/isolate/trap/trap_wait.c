@@ -14,9 +14,6 @@
 #include "trap.h"
 #include <sys/wait.h>
 
-extern const char mpy_code_wait_rdi[], mpy_code_wait_rdi_returned[], mpy_code_wait_rsi[], mpy_code_wait_rsi_returned[],
-    mpy_code_masked_done[];
-
 enum { SYSCALL_BYTES = 2, SI_PID = 16 / 4, RED_ZONE = 128 };
 
 /* On the stack at mpy_code_masked_done. */

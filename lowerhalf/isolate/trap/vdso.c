@@ -42,8 +42,6 @@ enum {
     FALLBACK = 0x800
 };
 
-long (*mpy_vdso_kernel_gettime)(clockid_t, struct timespec *);
-
 uint64_t mpy_vdso_install(void) {
     uint8_t *m = mmap((void *)MPY_VDSO_ADDR, 0x2000, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -129,7 +127,7 @@ static uint64_t kernel_function(const char *name) {
 
 void mpy_vdso_refill(void) {
     uint64_t *table = (void *)(MPY_VDSO_ADDR + TABLE);
-    mpy_vdso_kernel_gettime = (long (*)(clockid_t, struct timespec *))kernel_function(names[0]);
+    mpy_clock_kernel_gettime = (long (*)(clockid_t, struct timespec *))kernel_function(names[0]);
     for (int i = 0; i < NAMES; i++) {
         uint64_t f = i == 0 && mpy_clocks_shifted() ? (uint64_t)mpy_clock_gettime : kernel_function(names[i]);
         table[i] = f ? f : MPY_VDSO_ADDR + FALLBACK + (uint64_t)i * STUB_BYTES;

@@ -2,8 +2,6 @@
 #ifndef MANAPY_VDSO_H
 #define MANAPY_VDSO_H
 #include <stdint.h>
-#include <time.h>
 uint64_t mpy_vdso_install(void); /* builds the proxy; returns its address for AT_SYSINFO_EHDR */
 void mpy_vdso_refill(void);      /* makes it use this process's kernel vDSO (again) */
-extern long (*mpy_vdso_kernel_gettime)(clockid_t, struct timespec *); /* NULL: this kernel has no such function */
 #endif

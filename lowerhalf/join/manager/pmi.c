@@ -83,9 +83,19 @@ static bool is_alone(char *error, size_t n) {
     return true;
 }
 
+void mpy_pmi_let_rank0_speak(mpy_manager_t manager, int rank) {
+    if (rank != 0) usleep((manager == MPY_MANAGER_PMIX ? PMIX_SPEAKER_MS : SPEAKER_MS) * 1000);
+}
+
+static bool open_pmix(mpy_pmi_t *p, char *error, size_t n) {
+    if (mpy_pmix_open(p, error, n)) return true;
+    mpy_pmi_let_rank0_speak(MPY_MANAGER_PMIX, p->rank);
+    return false;
+}
+
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     *p = (mpy_pmi_t){.fd = -1, .rank = 0, .size = 1, .local_size = 1, .value_max = 700};
-    if (getenv("PMI_FD") == NULL) return mpy_pmix_is_there() ? mpy_pmix_open(p, error, n) : is_alone(error, n);
+    if (getenv("PMI_FD") == NULL) return mpy_pmix_is_there() ? open_pmix(p, error, n) : is_alone(error, n);
     p->manager = MPY_MANAGER_PMI;
     int fd = env_number("PMI_FD", -1);
     p->rank = env_number("PMI_RANK", -1), p->size = env_number("PMI_SIZE", -1);
@@ -131,10 +141,6 @@ bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n) {
     char line[LINE_MAX_BYTES * 4];
     snprintf(line, sizeof line, "cmd=barrier_in\n");
     return talk(p, line, "barrier_out", error, n);
-}
-
-void mpy_pmi_let_rank0_speak(mpy_manager_t manager, int rank) {
-    if (rank != 0) usleep((manager == MPY_MANAGER_PMIX ? PMIX_SPEAKER_MS : SPEAKER_MS) * 1000);
 }
 
 void mpy_pmi_note_fd(mpy_manager_t manager, int fd) {

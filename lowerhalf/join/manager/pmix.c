@@ -109,9 +109,8 @@ bool mpy_pmix_open(mpy_pmi_t *p, char *error, size_t n) {
         return mpy_refuse(error, n, "PMIX_RANK=%s is no rank", text);
     p->manager = MPY_MANAGER_PMIX;
     strcpy(p->kvsname, "pmix");
-    if (start_agent(p, (int)rank, error, n)) return true;
-    mpy_pmi_let_rank0_speak(MPY_MANAGER_PMIX, (int)rank);
-    return false;
+    p->rank = (int)rank;
+    return start_agent(p, p->rank, error, n);
 }
 
 /* A second client of one rank does not get the job's data by shared memory: Open MPI 4.1 and Slurm then fail, or wait

@@ -21,26 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/reason.h"
-#include <manapy/boundary.h>
 
 enum { QUIET_ROUNDS = 50, PIECE = 1 << 20 };
-
-void *mpy_tcp_alloc(size_t count, size_t size)
-{
-    void *p = calloc(count + 1, size);
-    if (!p)
-        MPY_LOWER->svc->die("no memory for the data of the program's TCP connections", 1);
-    return p;
-}
-
-void mpy_tcp_pause(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
-}
 
 /* ---- which ends belong together ---- */
 
@@ -189,43 +174,6 @@ static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *err
     if (!x->sum(&bad, 1) && !bad)
         return 0;
     return error[0] ? -1 : mpy_reason(error, size, "another rank cannot read the data of its TCP connections");
-}
-
-mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number)
-{
-    for (mpy_tcp_end_t *end = ends; end < ends + n; end++)
-        if (end->number == number)
-            return end;
-    return NULL;
-}
-
-int mpy_tcp_tell(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, bool (*what)(const mpy_tcp_end_t *))
-{
-    int32_t *to = mpy_tcp_alloc((size_t)n, sizeof *to);
-    size_t *to_at = mpy_tcp_alloc((size_t)x->size, sizeof *to_at);
-    size_t *from_at = mpy_tcp_alloc((size_t)x->size, sizeof *from_at);
-    uint8_t *from = NULL;
-    int count = 0;
-    for (int rank = 0; rank < x->size; rank++) {
-        for (const mpy_tcp_end_t *end = ends; end < ends + n; end++)
-            if (end->peer_rank == rank && what(end))
-                to[count++] = end->peer_number;
-        to_at[rank + 1] = (size_t)count * sizeof *to;
-    }
-    int bad = x->each((const uint8_t *)to, to_at, &from, from_at);
-    for (mpy_tcp_end_t *end = ends; end < ends + n; end++)
-        end->is_told = false;
-    const int32_t *numbers = (const int32_t *)from;
-    for (size_t i = 0; !bad && i < from_at[x->size] / sizeof *numbers; i++) {
-        mpy_tcp_end_t *end = mpy_tcp_find(ends, n, numbers[i]);
-        if (end)
-            end->is_told = true;
-    }
-    free(to);
-    free(to_at);
-    free(from_at);
-    free(from);
-    return bad ? -1 : 0;
 }
 
 static bool is_stuck(const mpy_tcp_end_t *end)

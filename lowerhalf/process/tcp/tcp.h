@@ -22,7 +22,7 @@ typedef struct mpy_tcp_name { /* of an end, in network byte order; IPv4 as an IP
     uint8_t address[16], port[2];
 } mpy_tcp_name_t;
 
-/* Zeros. If there is no memory, ends the job with a line (invariant 4). */
+/* tell.c, as mpy_tcp_find. Zeros. If there is no memory, ends the job with a line (invariant 4). */
 void *mpy_tcp_alloc(size_t count, size_t size);
 /* A millisecond: between two looks. */
 void mpy_tcp_pause(void);
@@ -76,7 +76,7 @@ void mpy_tcp_free(mpy_tcp_end_t *ends, int n);
  * it is. And: the memory that received data uses. */
 bool mpy_tcp_enlarge(int fd, int name, size_t bytes);
 size_t mpy_tcp_memory_in_use(int fd);
-/* meet.c: sets is_told at the peer of each end for which `what` holds, and clears it elsewhere. */
+/* tell.c: sets is_told at the peer of each end for which `what` holds, and clears it elsewhere. */
 int mpy_tcp_tell(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, bool (*what)(const mpy_tcp_end_t *));
 /* refill.c, for meet.c and rejoin.c: the peer of each end that has data sends it once more. */
 int mpy_tcp_give_back(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n);

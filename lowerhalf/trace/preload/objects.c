@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+mpy_trace_t mpy_trace;
+bool mpy_multiple;
+
 enum { FIRST_TABLE = 64 };
 
 /* handle 0: free; object NULL: removed, can be reused for the same handle */

@@ -87,6 +87,10 @@ enum { MPY_STATUS_MAX = 32 }; /* bytes */
 
 /* ---- objects.c: communicators, windows and files. Each counts the calls that all its members make together. ---- */
 
+/* recorder.c sets both */
+extern bool mpy_multiple; /* MPI_THREAD_MULTIPLE: the tables need their lock */
+extern mpy_trace_t mpy_trace;
+
 typedef struct mpy_object {
     uint64_t cid, seq, ggid;
     uint32_t index; /* in the side table */
@@ -136,8 +140,6 @@ bool mpy_message_take(uint64_t handle, mpy_operation_t *out);
 
 /* ---- recorder.c: beginning, end, threads ---- */
 
-extern bool mpy_multiple; /* MPI_THREAD_MULTIPLE: the tables need their lock */
-extern mpy_trace_t mpy_trace;
 typedef struct mpy_tls {
     mpy_trace_ring_t *ring; /* ring for its calls: `own`, or `off` while recording is paused (MPI_Pcontrol) */
     mpy_trace_ring_t *own;

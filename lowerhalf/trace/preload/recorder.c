@@ -15,8 +15,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-mpy_trace_t mpy_trace;
-bool mpy_multiple;
 __thread mpy_tls_t mpy_tls;
 static pthread_key_t thread_end;
 

@@ -19,7 +19,8 @@ FLAGS = ["-O2", "-fno-stack-protector", "-fcf-protection=none", "-mfsgsbase", "-
 def test_frames_and_ids(tmp_path: Path, root: Path) -> None:
     isolate = root / "lowerhalf" / "isolate"
     traps = sorted((isolate / "trap").glob("*.[cS]"))
-    sources = [HERE / "trap_driver.c", *traps, isolate / "arena.c", isolate / "fdguard.c", isolate / "pts.c"]
+    others = [isolate / name for name in ("arena.c", "fdguard.c", "ids.c", "jump.S", "pts.c")]
+    sources = [HERE / "trap_driver.c", *traps, *others]
     driver = build_core(tmp_path / "trap_driver", sources, *FLAGS)
     done = subprocess.run([str(driver)], capture_output=True, text=True, timeout=60)
     assert "FAILED" not in done.stdout, done.stdout

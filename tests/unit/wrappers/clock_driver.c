@@ -1,4 +1,4 @@
-/* clock_driver.c - runs wrappers/collective/clock.c without MPI or a lower half. It reads commands from stdin and
+/* clock_driver.c - runs wrappers/clock/clock.c without MPI or a lower half. It reads commands from stdin and
  * prints one answer line for each.
  *
  * The main thread plays the control thread, workers play the program's threads. They sleep in the clock when they park.
@@ -22,7 +22,7 @@
  * "|", whether a call was retracted, and for each row "cid:seq:target". The verdict is "go" or "park" for the thread
  * that enters, and for a parked thread that has got one meanwhile; for other threads it is "-".
  */
-#include "core/runtime.h"
+#include "clock/clock.h"
 #include "core/lock.h"
 #include "messages/internal_messages.h"
 

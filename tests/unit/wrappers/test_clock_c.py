@@ -1,4 +1,4 @@
-"""wrappers/collective/clock.c agrees with the Python model: same identities, same verdicts, same states, on random
+"""wrappers/clock/clock.c agrees with the Python model: same identities, same verdicts, same states, on random
 programs."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "generate", *tables, directory], cwd=root / "wrappers", check=True)
     sources = [
         Path(__file__).with_name("clock_driver.c"),
-        root / "wrappers/collective/clock.c",
+        root / "wrappers/clock/clock.c",
         root / "wrappers/core/sort.c",
     ]
     paths = [f"-I{root}/wrappers", f"-I{root}/wrappers/core", f"-I{directory}"]

@@ -38,7 +38,6 @@ int mpy_info_merge(MPI_Info into, MPI_Info from);
 int mpy_info_dup(MPI_Info info, MPI_Info *new); /* this one and the next two: as MPI_Info_dup ... */
 int mpy_info_delete(MPI_Info info, const char *key);
 int mpy_info_free(MPI_Info *info);
-void mpy_up(void);
 void mpy_down(void);
 
 /* ---- hints of windows (hints.c) ---- */

@@ -24,13 +24,6 @@ void *mpy_arrays_take(mpy_arrays_t *a, size_t bytes) {
     return (char *)block + 16;
 }
 
-void mpy_blocks_free(mpy_block_t *blocks) {
-    for (mpy_block_t *next; blocks != NULL; blocks = next) {
-        next = blocks->next;
-        free(blocks);
-    }
-}
-
 void **mpy_handles_in(mpy_arrays_t *a, mpy_kind_t kind, const int *handles, long n) {
     if (handles == NULL || n < 0) return NULL;
     void **theirs = mpy_arrays_take(a, (size_t)n * sizeof *theirs);

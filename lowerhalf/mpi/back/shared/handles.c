@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <manapy/lock.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -95,6 +96,13 @@ int mpy_handle_add(mpy_kind_t kind, void *theirs) {
     }
     mpy_made[kind][index] = theirs;
     return made_handle(kind, index);
+}
+
+void mpy_blocks_free(mpy_block_t *blocks) {
+    for (mpy_block_t *next; blocks != NULL; blocks = next) {
+        next = blocks->next;
+        free(blocks);
+    }
 }
 
 void mpy_handle_remove(mpy_kind_t kind, int handle) {

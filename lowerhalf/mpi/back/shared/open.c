@@ -9,8 +9,6 @@
 
 #include "function_names.h"
 
-void *mpy_theirs[MPY_FN_COUNT];
-
 /* Open MPI 4.1 has persistent collectives as an extension: MPIX_Barrier_init. */
 static void *find(void *library, const char *name) {
     char extension[128];
@@ -18,11 +16,6 @@ static void *find(void *library, const char *name) {
     if (found != NULL || strncmp(name, "MPI_", 4) != 0) return found;
     snprintf(extension, sizeof extension, "MPIX_%s", name + 4);
     return dlsym(library, extension);
-}
-
-void mpy_fill(void **functions, const mpy_ours_t *ours, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (mpy_theirs[ours[i].needs] != NULL) functions[ours[i].slot] = ours[i].function;
 }
 
 __attribute__((visibility("default"))) mpy_back_open_t mpy_back_open;

@@ -22,7 +22,6 @@ static struct {
 } entries[ENTRIES];
 static uint32_t next;
 
-void mpy_op_call(void *in, void *inout, void *count, void **datatype, uint64_t number);
 void mpy_op_call(void *in, void *inout, void *count, void **datatype, uint64_t number) {
     int type = mpy_handle_find(MPY_KIND_DATATYPE, *datatype);
     if (entries[number].big) {

@@ -55,6 +55,7 @@ extern const mpy_ours_t mpy_ours_generated[], mpy_ours_written[], mpy_ours_error
 extern const size_t mpy_ours_generated_count, mpy_ours_written_count, mpy_ours_errors_count, mpy_ours_spawn_count;
 void mpy_fill(void **functions, const mpy_ours_t *ours, size_t n);
 bool mpy_own_open(void **functions, char *error, size_t n);
+void mpy_up(void);
 
 /* ---- handles (handles.c) ---- */
 typedef enum {

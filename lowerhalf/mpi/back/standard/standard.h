@@ -35,7 +35,6 @@ static inline void mpy_status_in(mpy_status_t *to, const MPI_Status *from) {
     MPY_THEIRS(Status_set_cancelled, to, from->count_hi_and_cancelled & 1);
 }
 
-void mpy_up(void);
 static inline void mpy_down(void) {}
 static inline void *mpy_spawn_info(void *given) { return given; }
 

@@ -4,12 +4,11 @@ added here on purpose."""
 from __future__ import annotations
 
 import re
-import subprocess
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import c_symbols
 import pytest
-from compiling import build
+from c_symbols import circle
 
 Graph = dict[str, set[str]]
 
@@ -40,7 +39,6 @@ CALLS: Graph = {
 }
 OUTSIDE = {"common", "kv", "journal"}  # may include headers of the rest of lowerhalf/: hash, handshake, trace
 CIRCLES: dict[tuple[str, str], str] = {}  # (caller, called): why this edge may close a circle. The README lists it, too
-OF_LIBC = {"dlsym", "dlvsym"}  # preload.S defines them, too; the other files mean libc's
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +58,18 @@ def includes(rdma: Path) -> Graph:
 
 
 @pytest.fixture(scope="module")
-def calls(rdma: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """For each source, the sources that define the functions and variables that it uses, according to nm."""
-    if not Path("/usr/include/infiniband/mlx5dv.h").exists():
+def calls(rdma: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """For each source, the sources that define the functions and variables that it uses."""
+    if not c_symbols.VERBS.exists():
         pytest.skip("libibverbs-dev is not installed")
-    made, lower = tmp_path_factory.mktemp("layers"), rdma.parent
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O0", "-fPIC", "-w", f"-I{rdma}", f"-I{lower}", f"-I{lower / 'include'}"]
-    defined: dict[str, str] = {}
-    used: Graph = {}
-    for name, path in sources(rdma, ".c", ".S").items():
-        made_of = made / (name.replace("/", "_") + ".o")
-        build(made_of, path, *flags, "-c")
-        listed = subprocess.run(["nm", made_of], check=True, capture_output=True, text=True).stdout
-        symbols = [line.split()[-2:] for line in listed.splitlines()]
-        used[name] = {symbol for kind, symbol in symbols if kind == "U"} - OF_LIBC
-        defined.update({symbol: name for kind, symbol in symbols if kind.isupper() and kind != "U"})
-    return {name: {defined[symbol] for symbol in symbols & defined.keys()} for name, symbols in used.items()}
+    found = c_symbols.callees(c_symbols.read(root, c_symbols.place(tmp_path_factory)))
+    within = {
+        (root / file).relative_to(rdma).as_posix(): set(others)
+        for file, others in found.items()
+        if (root / file).is_relative_to(rdma)
+    }
+    prefix = rdma.relative_to(root).as_posix() + "/"
+    return {file: {other.removeprefix(prefix) for other in others} & within.keys() for file, others in within.items()}
 
 
 def between_folders(graph: Graph) -> Graph:
@@ -83,15 +77,6 @@ def between_folders(graph: Graph) -> Graph:
     for name, others in graph.items():
         found[name.split("/")[0]] |= {other.split("/")[0] for other in others}
     return {folder: others & found.keys() - {folder} for folder, others in found.items()}
-
-
-def circle(graph: Graph) -> list[str]:
-    """One circle, from its first file back to it; [] if there is none."""
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
 
 
 def test_every_file_is_in_a_layer_and_in_the_readme(rdma: Path) -> None:

@@ -20,6 +20,7 @@
 #define MANAPY_OPENMPI_FORTRAN_H
 
 #include "front/openmpi/openmpi.h"
+#include "front/shared/handle.h"
 #include "fortran_functions.h" /* generated */
 
 /* ---- constants ---- */

@@ -7,9 +7,21 @@
  *     operations, communicators (groups are made from the world's group), groups, requests, and objects that need
  *     communicators: windows, files, persistent collectives.
  */
-#include "objects.h"
+#include "hooks.h"
+#include "collective/op.h"
+#include "collective/persistent.h"
+#include "comm/comm.h"
+#include "comm/group.h"
+#include "comm/session.h"
+#include "core/objects.h"
+#include "datatype/datatype.h"
+#include "environment/errors.h"
+#include "environment/info.h"
+#include "file/file.h"
+#include "p2p/drain.h"
+#include "tools/mpi_t.h"
+#include "window/win.h"
 
-extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 
 /* Collective. */
 static int rebuild_objects(char *error, uint64_t n) {

@@ -12,7 +12,14 @@
  *     the library is partly destroyed, the other ranks wait in it, and the end of this process must look like a crash
  *     to them, as it does without manapy.
  */
+#include "init.h"
+#include "clock/clock.h"
+#include "comm/attr.h"
+#include "comm/comm.h"
+#include "comm/session.h"
 #include "core/objects.h"
+#include "environment/errors.h"
+#include "environment/outside.h"
 #include "p2p/p2p.h"
 #include "tools/trace.h"
 

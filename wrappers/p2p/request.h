@@ -18,8 +18,9 @@
 #ifndef MANAPY_REQUEST_H
 #define MANAPY_REQUEST_H
 
-#include "runtime.h"
-#include "lock.h"
+#include "clock/clock.h"
+#include "core/lock.h"
+#include "core/runtime.h"
 
 typedef enum {
     MPY_REQ_FREE = 0,

@@ -27,6 +27,7 @@
  *     and the coordinator gets this message before the rank's state. If the judgement were wrong, members would differ
  *     in SEQ: no safe state would be found, but no unsafe state would be taken for a safe one.
  */
+#include "clock.h"
 #include "core/objects.h"
 #include "messages/internal_messages.h"
 

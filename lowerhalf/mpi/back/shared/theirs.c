@@ -1,0 +1,9 @@
+/* theirs.c - the functions of the library, and which of ours stand in their place. See translate.h. */
+#include "back_interface.h"
+
+void *mpy_theirs[MPY_FN_COUNT];
+
+void mpy_fill(void **functions, const mpy_ours_t *ours, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (mpy_theirs[ours[i].needs] != NULL) functions[ours[i].slot] = ours[i].function;
+}
