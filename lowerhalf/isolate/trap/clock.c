@@ -68,8 +68,8 @@ static size_t content(const char *path, char *text, size_t size) {
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Two time namespaces are told apart by their offsets (time_namespaces(7)), not by their inode numbers: the kernel gives
- * the number of a namespace that has ended to the next one. */
+/* Two time namespaces are told apart by their offsets (time_namespaces(7)), not by their inode numbers: the kernel
+ * gives the number of a namespace that has ended to the next one. */
 static void boot_of(char boot[MPY_BOOT_ID]) {
     char offsets[256];
     memset(boot, 0, MPY_BOOT_ID);
