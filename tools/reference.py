@@ -31,8 +31,11 @@ the same texts.
 
 - `JOB` names a job: by its directory, by its name from any directory (`manapy list --all` shows the names), by one of
   its checkpoints, or by its chain. If exactly one live job is in the working directory, you can leave it out.
-- `CHECKPOINT` is a checkpoint's directory, `JOB/ckpt-N`, or a job: then its latest checkpoint.
-- `CHAIN` is a chain's directory or name, or a job of it.
+- `CHECKPOINT` is a checkpoint's directory, `JOB/ckpt-N`, or a job: then its latest checkpoint. `manapy-restart` behind
+  mpirun is the exception: it takes paths only, no names.
+- `CHAIN` is a chain's directory, its name from any directory, or a job of it.
+- `GROUP` names programs that move RDMA traffic together. It is not a job: `manapy rdma run --group` gives the name.
+- `--dir` is the directory of what a command makes, a job's or a chain's. The last part of it is the name.
 - `--json` prints data instead of text.
 - Exit codes: 0 done, 1 failed, 2 wrong usage. `manapy why` has its own codes (see below).
 - `TIME` is a number with a unit: `500ms`, `30s`, `10m`, `2h`.

@@ -218,7 +218,7 @@ def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | 
             MANAPY,
             "rdma",
             "agent",
-            "--job",
+            "--group",
             place.job,
             "--kv",
             url,

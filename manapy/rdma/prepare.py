@@ -95,7 +95,7 @@ def reach(where: place.Place, url: str, pid: int, guarded: Path | None, start: C
         if served != url:
             raise UsageError(
                 f"the agent of job {where.job} on this host keeps its keys in {served}, not in {url}: give this job "
-                "another name (--job)"
+                "another name (--group)"
             )
         return said
     raise AssertionError("unreachable")

@@ -4,7 +4,7 @@
     python tests/conformance/mpich.py DIR --only attr,comm/cmfree  folders, or programs
     python tests/conformance/mpich.py DIR --each 8                 each program on 8 ranks, whatever its list says
     python tests/conformance/mpich.py DIR --open-mpi               those in Fortran, compiled for Open MPI, on Open MPI
-    python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
+    python tests/conformance/mpich.py DIR --results RESULTS        keeps results there; goes on where it was interrupted
     python tests/conformance/mpich.py DIR --standard               programs of the MPI-5 standard ABI
 
 Nothing of the suite is part of manapy: DIR is somebody's copy of MPICH's test/mpi, which is read and never written to.
@@ -33,6 +33,8 @@ from languages import FORTRAN, language_name  # noqa: E402
 from running import Settings, memory_available, native, through_restart, under_manapy  # noqa: E402
 from testlist import LISTS, Case, ListError, cases  # noqa: E402
 from verdict import Outcome, Shown, differs  # noqa: E402
+
+from manapy.cli.shared.arguments import add_renamed  # noqa: E402
 
 FOLDERS = (
     "attr,comm,errhan,datatype,topo,group,init,info,pt2pt,coll,rma,io,threads,session,spawn,part,mpi_t,errors,f77,"
@@ -156,10 +158,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     add("--seed", type=int, default=1, help="of the moments of checkpoints (default 1)")
     add(
-        "--dir",
+        "--results",
+        metavar="DIR",
         type=Path,
-        help="keep results there, or go on with those (default: a temporary one, removed if all is equal)",
+        help="keep results in DIR, or go on with those (default: a temporary one, removed if all is equal)",
     )
+    add_renamed(parser, "--dir", "--results")
     options = parser.parse_args(argv)
     if options.open_mpi and options.standard:
         parser.error("--open-mpi is for Fortran, --standard for C: choose one of them")
@@ -175,7 +179,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     suite = options.suite.resolve()
-    base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
+    base = options.results.resolve() if options.results else Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
     base.mkdir(parents=True, exist_ok=True)
     try:
         asked = asked_for(suite, options.only.split(","))
@@ -207,7 +211,7 @@ def main(argv: list[str] | None = None) -> int:
             raise
     text, unexplained = report(wanted, results, KNOWN_OPEN_MPI if options.open_mpi else KNOWN)
     print(text, *left_out(suite, asked, options.ranks), sep="\n")
-    if unexplained or options.dir:
+    if unexplained or options.results:
         print(f"results are in {base}")
     else:
         shutil.rmtree(base)

@@ -47,6 +47,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 from jobs import PATIENCE, Job, JobError  # noqa: E402
 from manapy.ckpt import command  # noqa: E402
 from manapy.cli.shared import naming  # noqa: E402
+from manapy.cli.shared.arguments import add_renamed  # noqa: E402
 from manapy.core import cache as user_cache  # noqa: E402
 from manapy.core.errors import ManapyError  # noqa: E402
 
@@ -423,10 +424,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--sdist", type=Path, help="mpi4py's source distribution, if pip can't fetch it")
     parser.add_argument(
-        "--dir",
+        "--results",
+        metavar="DIR",
         type=Path,
         help="new directory for the runs, which are kept (default: a temporary one, removed if all is equal)",
     )
+    add_renamed(parser, "--dir", "--results")
     parser.add_argument("--mpirun", metavar="COMMAND", help="of another MPI, with its options")
     for name, of in (("native-env", "the native runs"), ("env", "the runs under manapy")):
         parser.add_argument(
@@ -439,14 +442,14 @@ def main(argv: list[str] | None = None) -> int:
     modes = options.mode.split(",")
     if unknown := set(modes) - set(MODES):
         parser.error(f"unknown mode {unknown.pop()!r}: choose of {', '.join(MODES)}")
-    if options.dir and options.dir.exists() and any(options.dir.iterdir()):
-        parser.error(f"{options.dir} isn't empty")
+    if options.results and options.results.exists() and any(options.results.iterdir()):
+        parser.error(f"{options.results} isn't empty")
     try:
         ranks = [int(n) for n in options.ranks.split(",")]
         suite = suite_main(options.sdist)
     except (ValueError, SuiteError) as error:
         parser.error(str(error))
-    base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
+    base = options.results.resolve() if options.results else Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
     say = functools.partial(print, flush=True)
     rows: list[tuple[Run, int, str]] = []
     for n in ranks:
@@ -486,7 +489,7 @@ def main(argv: list[str] | None = None) -> int:
     if any(result != "equal" for _, _, result in rows):
         say(f"outputs are in {base}")
         return 1
-    if options.dir is None:
+    if options.results is None:
         subprocess.run(["rm", "-rf", str(base)], check=False)
     return 0
 

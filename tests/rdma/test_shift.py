@@ -344,7 +344,7 @@ def test_shared_receives_on_two_paths(rdma_vm: VM, stamps: Path) -> None:
 def test_without_the_agent(rdma_vm: VM, stamps: Path) -> None:
     """Once connections are protected, the agent may die."""
     pair = start(rdma_vm, stamps, "--kinds", ALL, job="orphans")
-    named, any_agent = (rdma_vm.run(f"pgrep -f '{what}'") for what in ("rdma agent --job orphans", "rdma agent"))
+    named, any_agent = (rdma_vm.run(f"pgrep -f '{what}'") for what in ("rdma agent --group orphans", "rdma agent"))
     agent = named.stdout.split() or any_agent.stdout.split()
     assert agent
     rdma_vm.run(["kill", "-9", *agent], check=True)

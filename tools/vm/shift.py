@@ -37,7 +37,7 @@ _agents: weakref.WeakKeyDictionary[VM, GuestProcess] = weakref.WeakKeyDictionary
 
 def inside(backups: str = BACKUPS, job: str | None = None, manapy: Path = MANAPY) -> list[str | Path]:
     """The words before a program."""
-    return [manapy, "rdma", "run", "--job", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
+    return [manapy, "rdma", "run", "--group", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
 
 
 def agent(vm: VM) -> GuestProcess | None:
@@ -61,7 +61,7 @@ def environment(vm: VM, backups: str = BACKUPS) -> dict[str, str]:
     address = f"/tmp/manapy-shift-0/{SHARED}/agent"
     if agent(vm) is None:
         vm.run(f"rm -f {address}", check=True)  # of an agent that was killed
-        _agents[vm] = vm.start([MANAPY, "rdma", "agent", "--job", SHARED])
+        _agents[vm] = vm.start([MANAPY, "rdma", "agent", "--group", SHARED])
         vm.run(f"until [ -S {address} ]; do sleep 0.05; done", check=True)
     return {
         "LD_PRELOAD": str(LIBRARY),

@@ -22,7 +22,8 @@ enum { MOST_HOSTS = 64 }; /* BLOCKS_MAX of manapy/ckpt/redundancy/code.py */
 static const char launch_usage[] =
     "usage: mpirun -n N manapy-launch [options] PROGRAM [ARGUMENTS...]\n"
     "  --interval TIME     take a checkpoint every TIME (30s, 10m, 2h)\n"
-    "  --dir DIRECTORY     job directory (default: manapy-<id>/ in the working directory)\n"
+    "  --dir DIR           the job's directory, which is also its name (default: a new manapy-<id>/ in the working\n"
+    "                      directory)\n"
     "  --keep K            keep the K newest checkpoints (default: all)\n"
     "  --mpi PATH          the real MPI: a library file, or the prefix of an installation\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
@@ -68,7 +69,8 @@ static const char launch_usage[] =
     "  --version, --help\n";
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
-    "  CHECKPOINT          a checkpoint directory, or a job directory (its latest checkpoint is used)\n"
+    "  CHECKPOINT          the path of a checkpoint's directory, or of a job's (its latest checkpoint is used); only\n"
+    "                      `manapy restart` also takes names\n"
     "  --interval, --keep, --mpi, --child-grace, --callback-timeout, --ignore-child, --drop-sockets, --background,\n"
     "  --compress, --dirty, --full-every, --local, --flush, --redundancy, --failure-groups, --shift, --on-failover,\n"
     "  --no-trace   as for manapy-launch\n"

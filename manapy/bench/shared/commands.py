@@ -95,9 +95,9 @@ class Setting:
         return ["env", f"LD_LIBRARY_PATH={':'.join(paths)}", self.tools.mpirun, "-n", str(ranks), *program]
 
     def recorded(self, ranks: int, directory: Path, *program: str | Path) -> list[str | Path]:
-        """manapy trace run --dir DIRECTORY -- mpirun -n RANKS PROGRAM"""
+        """manapy trace run --name DIRECTORY -- mpirun -n RANKS PROGRAM"""
         env, path, *command = self.native(ranks, *program)
-        return [env, path, self.tools.manapy, "trace", "run", "--dir", directory, "--", *command]
+        return [env, path, self.tools.manapy, "trace", "run", "--name", directory, "--", *command]
 
     def launched(self, variant: str, ranks: int, directory: Path, *program: str | Path) -> list[str | Path]:
         """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM; calls are recorded unless the

@@ -96,10 +96,10 @@ class Guest:
         if not self._shift:
             rdma = f"{self._tools.manapy} rdma"
             # an agent that `run` starts would end with its command
-            self._agent = self._machine.start(f"exec {rdma} agent --job {JOB}")
+            self._agent = self._machine.start(f"exec {rdma} agent --group {JOB}")
             ready = f"until {rdma} status {JOB} >/dev/null 2>&1; do sleep 0.1; done"
             lines = self._machine.run(
-                f"{ready}; {rdma} run --job {JOB} --backup {self.part('shift').BACKUPS} -- env", check=True
+                f"{ready}; {rdma} run --group {JOB} --backup {self.part('shift').BACKUPS} -- env", check=True
             ).stdout.splitlines()
             self._shift = {
                 name: value

@@ -42,20 +42,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ...bench import JOBS
 
     lines = [f"  {name:<12} {job.title}, {job.seconds:.0f} s" for name, job in JOBS.items()]
-    parser.epilog = "\n".join(["jobs, with their approximate time on two processors:", *lines])
+    parser.epilog = "\n".join(["measurements, with their approximate time on two processors:", *lines])
     add = parser.add_argument
     add(
         "what", nargs="?", choices=["shift", "trace", "fcdp", "scale", "images", "loop"],
         metavar="shift|trace|fcdp|scale|images|loop",
-        help="shift: RDMA traffic while NICs fail, in a virtual machine (jobs verbs to training); "
-        "trace: how well hung and slow ranks are found, and at what cost (jobs hangs to healthy); "
-        "fcdp: bytes, memory and time of sharded training on emulated nodes (jobs fcdp-...); "
-        "scale: checkpoints of very many ranks, which are stubs (job scale); "
-        "images: ways to write and to read images (jobs images and dmtcp); "
-        "loop: jobs under `manapy run` while faults happen, and healthy ones (jobs loop and untouched) "
-        "(default: all other jobs, scale and images)",
+        help="shift: RDMA traffic while NICs fail, in a virtual machine (measurements verbs to training); "
+        "trace: how well hung and slow ranks are found, and at what cost (measurements hangs to healthy); "
+        "fcdp: bytes, memory and time of sharded training on emulated nodes (measurements fcdp-...); "
+        "scale: checkpoints of very many ranks, which are stubs (measurement scale); "
+        "images: ways to write and to read images (measurements images and dmtcp); "
+        "loop: jobs under `manapy run` while faults happen, and healthy ones (measurements loop and untouched) "
+        "(default: all others, scale and images)",
     )  # fmt: skip
-    add("--only", metavar="JOB,JOB", type=_jobs, help="run only these of the jobs below")
+    add("--only", metavar="MEASUREMENT,...", type=_jobs, help="run only these of the measurements below")
     add("--quick", action="store_true", help="only check that everything runs; the figures mean nothing")
     add(
         "--pairs",
@@ -69,36 +69,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--simulated",
         metavar="N",
         type=arguments.positive,
-        help="job messages: largest number of ranks (default: 4096; 100000 takes 10 minutes more)",
+        help="measurement messages: largest number of ranks (default: 4096; 100000 takes 10 minutes more)",
     )
     arguments.add_file_system(
         parser, "write images to this directory; its file system is measured (default: here)", Path()
     )
     add(
         "--out",
-        metavar="D",
+        metavar="DIR",
         type=Path,
-        help="write result.json and the pictures to D (default: manapy-bench-<date>-<host>/ here)",
+        help="write result.json and the pictures to folder DIR (default: manapy-bench-<date>-<host>/ here)",
     )
-    add("--storm", metavar="N", type=arguments.positive, help="job storm: number of failures (default: 200)")
+    add("--storm", metavar="N", type=arguments.positive, help="measurement storm: number of failures (default: 200)")
     add(
         "--seed",
         metavar="N",
         type=arguments.positive,
-        help="job storm: first seed, one for every 20 failures; also the first one of job loop, and the seed of "
+        help="measurement storm: first seed, one for every 20 failures; also the first one of loop, and the seed of "
         "simulated training jobs (default: 1)",
     )
     add(
         "--minutes",
         metavar="N",
         type=arguments.positive,
-        help="jobs healthy and untouched: minutes for which jobs are watched (default: 10)",
+        help="measurements healthy and untouched: minutes for which jobs are watched (default: 10)",
     )
     add(
         "--imb",
         metavar="PATH",
         type=Path,
-        help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, 130 MB)",
+        help="measurement imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, "
+        "130 MB)",
     )
     add(
         "--timeout",
@@ -222,5 +223,5 @@ def _jobs(text: str) -> list[str]:
 
     names = text.split(",")
     if unknown := [name for name in names if name not in JOBS]:
-        raise argparse.ArgumentTypeError(f"no job '{unknown[0]}' (there are {', '.join(JOBS)})")
+        raise argparse.ArgumentTypeError(f"no measurement '{unknown[0]}' (there are {', '.join(JOBS)})")
     return list(dict.fromkeys(names))

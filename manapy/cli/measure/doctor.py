@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", metavar="FILE", type=Path, help="write what a bug report needs, without secrets, to FILE (.tar.gz)"
     )
-    parser.add_argument("--job", metavar="JOB", help="with --report: add the records and logs of this job")
+    parser.add_argument("--job", metavar="JOB", help=f"with --report: add the records and logs of {naming.JOB}")
     parser.add_argument("--json", action="store_true")
 
 

@@ -4,7 +4,7 @@
     mpirun -n 8 manapy rdma run --kv URL -- PROG   the same for each rank; hosts find each other in the store at URL
     manapy rdma devices                            list the RNICs of this host and the backups of each
 
-Programs that communicate must belong to the same job and use the same store. The commands status, events and move
+Programs that communicate must belong to the same group and use the same store. The commands status, events and move
 concern the programs on this host.
 """
 
@@ -67,13 +67,14 @@ def _add_run_and_agent(commands: Any) -> None:
             ),
         )
         command.add_argument(
-            "--job",
+            "--group",
             metavar="NAME",
             help=(
-                "name of the job (default: MANAPY_SHIFT_JOB, else Slurm's job, else one job for all programs of this "
-                "user)"
+                "name of the group of programs that communicate (default: MANAPY_SHIFT_JOB, else Slurm's job, else one "
+                "group for all programs of this user)"
             ),
         )
+        arguments.add_renamed(command, "--job", "--group")
         command.add_argument(
             "--ttl",
             metavar="TIME",
@@ -116,10 +117,10 @@ def _add_status_and_events(commands: Any) -> None:
         command.add_argument(
             "job",
             nargs="?",
-            metavar="JOB",
+            metavar="JOB|GROUP",
             help=(
-                "a job as for 'manapy status', or the name given to 'manapy rdma run' (default: the only job with an "
-                "agent on this host; for status: all jobs)"
+                f"{naming.JOB}; or the --group of 'manapy rdma run' (default: the only one with an agent on this host; "
+                "for status: all)"
             ),
         )
     status.add_argument("--json", action="store_true")
@@ -131,11 +132,11 @@ def _add_move(commands: Any) -> None:
         help="move traffic to another RNIC now",
         description="Move the traffic of programs on this host to another RNIC, for example before maintenance.",
     )
-    move.add_argument("job", metavar="JOB", help="as for 'manapy rdma status'")
+    move.add_argument("job", metavar="JOB|GROUP", help="as for 'manapy rdma status'")
     move.add_argument(
         "target",
         metavar="RANK|PID|*",
-        help="the program, by its rank or process id; '*': all programs of the job on this host",
+        help="the program, by its rank or process id; '*': all programs of that job or group on this host",
     )
     move.add_argument(
         "device", metavar="DEV", help="the RNIC that carries the traffic from now on: a backup, or the default RNIC"
@@ -161,7 +162,7 @@ def _place(options: argparse.Namespace) -> tuple[Place, str]:
 
     if options.ttl < 1:
         raise UsageError("--ttl must be at least 1s: a busy agent may be late by this time")
-    where = place.make(options.job or place.default_job())
+    where = place.make(options.group or place.default_job())
     return where, options.kv or prepare.store_url(where)
 
 

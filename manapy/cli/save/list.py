@@ -24,7 +24,10 @@ GOOD = "good"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "what", nargs="?", metavar="DIR|JOB", help="a directory that contains jobs, or a job (default: this directory)"
+        "what",
+        nargs="?",
+        metavar="JOB|DIR",
+        help=f"{naming.JOB}; or a directory that contains jobs (default: this directory)",
     )
     parser.add_argument("--all", action="store_true", help="list all jobs of this user, in any directory")
     parser.add_argument("--verify", action="store_true", help="check the images of each checkpoint of a job")

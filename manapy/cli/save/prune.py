@@ -11,7 +11,7 @@ from ..shared.output import Output
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("job", metavar="JOB", help="a job, by its directory, its name or its chain")
+    parser.add_argument("job", metavar="JOB", help="a job, by its directory, its name from any directory or its chain")
     parser.add_argument(
         "--keep", metavar="K", type=arguments.positive, required=True, help="keep the K newest checkpoints"
     )

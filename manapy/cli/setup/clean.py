@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=quantities.size,
         default=0,
-        help="leave the newest recordings that take at most SIZE together, such as 200MB (default: none)",
+        help="keep the newest recordings that take at most SIZE together, such as 200MB (default: none)",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_argument("--json", action="store_true")

@@ -16,7 +16,7 @@ from types import ModuleType
 
 from ..shared.output import Output
 
-FOLDERS = {"DIR", "JOB", "CHECKPOINT", "CHAIN", "DIR|JOB"}  # what these stand for is a directory, or has a name
+FOLDERS = {"DIR", "JOB", "CHECKPOINT", "CHAIN", "JOB|DIR", "JOB|GROUP"}  # a directory, or something that has a name
 PATHS = {"FILE", "PATH", "PROG", "job.sh"}
 
 

@@ -25,11 +25,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         "job",
         nargs="?",
         metavar="JOB",
-        help=(
-            "a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in "
-            "this "
-            "directory)"
-        ),
+        help=f"{naming.JOB} (default: the only live job in this directory)",
     )
 
 
@@ -38,7 +34,7 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        help="a checkpoint's directory, JOB/ckpt-N, or a job (its latest checkpoint is used)",
+        help=naming.CHECKPOINT,
     )
 
 
@@ -63,8 +59,8 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="JOB",
         help=(
-            "a job as for 'manapy status', the name of a recording, or a folder of trace files (default: the only live "
-            "job in this directory)"
+            f"{naming.JOB}; or a recording, by its --name or a folder of trace files (default: the only live job in "
+            "this directory)"
         ),
     )
     parser.add_argument(
@@ -101,23 +97,36 @@ def recording(options: argparse.Namespace, out: Output) -> Found:
     return found
 
 
-class _Renamed(argparse.Action):
+class Renamed(argparse.Action):
     """An old name of an option. It still works, and prints the new name."""
+
+    def __init__(self, option_strings: list[str], dest: str, new: argparse.Action) -> None:
+        super().__init__(option_strings, dest, choices=new.choices, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        self.type = new.type
+        self.new = new
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
     ) -> None:
-        new = next(action for action in parser._actions if action.dest == self.dest and action is not self)
-        print(f"{parser.prog}: {option} is called {new.option_strings[0]} now", file=sys.stderr)
+        print(f"{parser.prog}: {option} is called {self.new.option_strings[0]} now", file=sys.stderr)
         setattr(namespace, self.dest, values)
+
+
+def add_renamed(parser: argparse.ArgumentParser, old: str, new: str) -> None:
+    """The name that an option, `new`, had in the last version. It works in this one, hidden."""
+    action = parser._option_string_actions[new]
+    parser.add_argument(old, action=Renamed, dest=action.dest, new=action)
+
+
+def add_chain_directory(parser: argparse.ArgumentParser, more: str) -> None:
+    """--dir DIR: in all commands the directory of what the command makes, a job's or a chain's."""
+    parser.add_argument("--dir", metavar="DIR", type=Path, help=f"the chain's directory, which is also its name{more}")
 
 
 def add_file_system(parser: argparse.ArgumentParser, text: str, default: Path | None = None) -> None:
     """--file-system DIR; it was --dir in 0.1."""
     parser.add_argument("--file-system", metavar="DIR", type=Path, default=default, help=text)
-    parser.add_argument(
-        "--dir", dest="file_system", type=Path, default=default, action=_Renamed, help=argparse.SUPPRESS
-    )
+    add_renamed(parser, "--dir", "--file-system")
 
 
 def schedule(text: str) -> Schedule:
@@ -173,8 +182,8 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=seconds,
         help=(
-            "time between checkpoints (default: computed from --mtbf; without --mtbf only one checkpoint, before the "
-            "end)"
+            "take a checkpoint every TIME (default: computed from --mtbf; without --mtbf only one checkpoint, before "
+            "the end)"
         ),
     )
     parser.add_argument(

@@ -11,9 +11,11 @@ Invariants
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Collection, Sequence
 
 from ...core.errors import UsageError
+from .arguments import Renamed
 from .configuration import File, Setting
 
 # Invariant 3; for manapy-restart: lowerhalf/start/options/options.c
@@ -95,6 +97,11 @@ def apply(
 
 def _action(parser: argparse.ArgumentParser, setting: Setting) -> argparse.Action:
     action = options_of(parser).get(setting.key)
+    old = parser._option_string_actions.get(f"--{setting.key}")
+    if isinstance(old, Renamed):
+        action = old.new
+        now = action.option_strings[0][2:]
+        print(f"{setting.file}: [{setting.table}] {setting.key} is called {now} now", file=sys.stderr)
     if action is None:
         raise setting.wrong("no such option")
     if setting.is_jobs and setting.key in NOT_IN_JOBS_FILES and action.choices is None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ...chain.record import Chain
     from ...ckpt.store.job import Job
 
+JOB = "a job, by its directory, its name from any directory, one of its checkpoints or its chain"  # in help texts
+CHECKPOINT = "a checkpoint, by its directory or JOB/ckpt-N, or a JOB (its latest checkpoint is used)"
+CHAIN = "a chain, by its directory, its name from any directory, or a JOB of it"
+
 
 def is_chain(which: str) -> bool:
     """Is it a chain's directory or name? Without importing chains, which most commands never need."""

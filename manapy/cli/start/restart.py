@@ -32,8 +32,8 @@ TAKES_MORE = True
 VERSION_SECONDS = 10.0  # time limit of `mpirun --version`
 PASSED_ON = {  # to manapy-restart
     "--mpi": "the real MPI",
-    "--interval": "time between automatic checkpoints",
-    "--keep": "checkpoints to keep",
+    "--interval": "take a checkpoint every INTERVAL",
+    "--keep": "keep the KEEP newest checkpoints",
     "--child-grace": "how long a checkpoint waits for child processes",
     "--callback-timeout": "how long a checkpoint waits for callbacks of the program",
     "--ignore-child": "children that need not be saved",

@@ -24,11 +24,8 @@ TAKES_MORE = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument(
-        "--dir",
-        metavar="DIR",
-        type=Path,
-        help="the chain's directory; an existing chain is continued (default: a new manapy-chain-<time>/ here)",
+    arguments.add_chain_directory(
+        parser, "; an existing chain is continued (default: a new manapy-chain-<time>/ in the working directory)"
     )
     arguments.add_chain(parser)
     parser.add_argument(

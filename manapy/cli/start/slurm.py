@@ -63,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="In a batch job: run the script after '--' as part of a chain.",
     )
     for command in (chain, guard):
-        command.add_argument(
-            "--dir",
-            metavar="DIR",
-            type=Path,
-            help="the chain's directory (default: a new manapy-chain-... in the job's working directory)",
-        )
+        arguments.add_chain_directory(command, " (default: a new manapy-chain-<time>/ in the job's working directory)")
         command.add_argument(
             "--mode",
             choices=("requeue", "chain"),

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "limit for the parameters, gradients and optimizer states of a rank, without activations (default: none)",
     )
     add("--ranks-per-node", "G", arguments.positive, "emulate nodes of G ranks each (default: real nodes)")
-    add("--out", "DIR", Path, "write result.json and loss.png to DIR")
+    add("--out", "DIR", Path, "write result.json and loss.png to folder DIR")
     parser.add_argument("--json", action="store_true", help="print the content of result.json instead of the table")
 
 

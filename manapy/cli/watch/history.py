@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "chain",
         nargs="?",
         metavar="CHAIN",
-        help="a chain, by its directory, its name or one of its jobs (default: the newest chain in this directory)",
+        help=f"{naming.CHAIN} (default: the newest chain in this directory)",
     )
     parser.add_argument(
         "--plot",

@@ -25,7 +25,7 @@ GLANCE_SECONDS, PATIENT_SECONDS = 0.25, 2.0  # for the processes of ranks that d
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     arguments.add_job(parser)
-    parser.add_argument("--watch", action="store_true", help="update the view until the end")
+    parser.add_argument("--watch", action="store_true", help="look again, and update the view, until the end or Ctrl-C")
     parser.add_argument(
         "--ranks",
         action="store_true",

@@ -11,8 +11,8 @@
 manapy-launch records by itself. A program pauses the recording of a thread's calls with MPI_Pcontrol(0), and resumes it
 with MPI_Pcontrol(1).
 
-JOB is a job, the --dir of `manapy trace run`, or a folder with trace files. Of a --dir the last part is enough if it
-is unique. `manapy why` reports what is wrong with a recorded job.
+JOB is a job, the --name of `manapy trace run`, or a folder with trace files. The last part of a --name is enough if
+it is unique. `manapy why` reports what is wrong with a recorded job.
 """
 
 from __future__ import annotations
@@ -57,19 +57,21 @@ def _add_run(commands: Any) -> None:
         description="Run the command after '--' and record the MPI calls of its programs.",
     )
     run.add_argument(
-        "--dir",
-        metavar="DIR",
+        "--name",
+        metavar="NAME",
         type=Path,
         help=(
-            "name of this recording for other commands; nothing is written there (default: a new manapy-trace-<time> "
-            "here)"
+            "name of this recording for other commands, relative to the working directory; nothing is written there "
+            "(default: manapy-trace-<time>)"
         ),
     )
+    arguments.add_renamed(run, "--dir", "--name")
     run.add_argument(
-        "--mpi",
+        "--family",
         choices=("mpich", "openmpi", "intel"),
-        help="the MPI library that the program uses (default: inferred from the command)",
+        help="the family of the program's MPI library (default: inferred from the command)",
     )
+    arguments.add_renamed(run, "--mpi", "--family")
 
 
 def _add_record(commands: Any) -> None:
@@ -144,12 +146,13 @@ def _add_top(commands: Any) -> None:
     )
     arguments.add_recording(top)
     top.add_argument(
-        "--interval",
+        "--every",
         metavar="TIME",
         type=arguments.seconds,
         default=1.0,
-        help="update the view every TIME; less often if an update costs too much (default 1s)",
+        help="look at the job, and update the view, every TIME; less often if that costs too much (default 1s)",
     )
+    arguments.add_renamed(top, "--interval", "--every")
     top.add_argument(
         "--once", action="store_true", help="print the view once and end; always so if stdout is not a terminal"
     )
@@ -226,18 +229,18 @@ def _run(options: argparse.Namespace, out: Output) -> int:
         raise UsageError("the command is missing: manapy trace run -- mpirun -n 4 PROGRAM")
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program")
-    if options.dir is None and any(name in os.environ for name in RANK):
+    if options.name is None and any(name in os.environ for name in RANK):
         raise UsageError(
             "this process is a rank: put 'manapy trace run' before mpirun (manapy trace run -- mpirun -n 4 PROGRAM), "
-            "or give --dir, the same for all ranks"
+            "or give --name, the same for all ranks"
         )
     if any(Path(word).name in ("manapy-launch", "manapy-restart") for word in command):
         raise UsageError("manapy-launch records by itself: run the command without 'manapy trace run'")
-    needed = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
+    needed = preload.LIBRARIES[options.family or preload.which_mpi(command, os.environ)]
     library = installation.library(needed)
     if library is None:
         raise ManapyError(f"{needed} is not part of this installation of manapy")
-    directory = options.dir or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
+    directory = options.name or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
     job = trace_format.job_name(directory)
     folder = trace_format.root() / job
     tidy.tidy()
@@ -281,7 +284,7 @@ def _set_aside(folder: Path, directory: Path) -> None:
     from ...trace.capture import tidy
 
     if tidy.lives(folder):
-        raise UsageError(f"{directory}: a running job is recorded under this name; give another --dir")
+        raise UsageError(f"{directory}: a running job is recorded under this name; give another --name")
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -390,12 +393,12 @@ def _top(options: argparse.Namespace, out: Output) -> int:
     from ...core.errors import UsageError
     from . import trace_top as view
 
-    if options.interval < SHORTEST:
-        raise UsageError(f"--interval must be at least {SHORTEST} s")
+    if options.every < SHORTEST:
+        raise UsageError(f"--every must be at least {SHORTEST} s")
     view.top(
         arguments.recording(options, out),
         options.schedule,
-        options.interval,
+        options.every,
         options.once or options.json or not out.file.isatty(),
         options.sort,
         out,

@@ -1,5 +1,5 @@
-"""Finds the recording that the user means: by a job directory or id, by the --dir of `manapy trace run`, by a folder of
-saved trace files, or without a name.
+"""Finds the recording that the user means: by a job directory or id, by the --name of `manapy trace run`, by a folder
+of saved trace files, or without a name.
 
 A job of manapy-launch keeps a list of its hosts in job.json; collect.py reaches them. Recordings are in format.root(),
 one folder for each job, until they are saved elsewhere or the machine is restarted. Root, who may read them, can also

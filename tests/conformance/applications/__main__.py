@@ -9,6 +9,8 @@ from pathlib import Path
 from launchers import MPICH, Launcher
 from rich.console import Console
 
+from manapy.cli.shared.arguments import add_renamed
+
 from . import place, table
 from .packages import install
 from .programs import APPLICATIONS, OTHERS, Application
@@ -29,7 +31,13 @@ def arguments(argv: list[str] | None, names: list[str]) -> argparse.Namespace:
     add("--limit", type=float, default=120.0, metavar="S", help="seconds for one run (default 120)")
     add("--seed", type=int, default=1, help="of the moments of checkpoints (default 1)")
     add("--no-install", action="store_true", help="install no Debian packages, also as root")
-    add("--dir", type=Path, help="keep directories and results there, or go on with those (default: a temporary one)")
+    add(
+        "--results",
+        metavar="DIR",
+        type=Path,
+        help="keep directories and results in DIR, or go on with those (default: a temporary one)",
+    )
+    add_renamed(parser, "--dir", "--results")
     add("--json", type=Path, metavar="FILE", help="keep the results in FILE, or go on with those")
     add("--markdown", type=Path, metavar="FILE", help="write the table to FILE, too")
     options = parser.parse_args(argv)
@@ -51,7 +59,7 @@ def main(argv: list[str] | None = None, applications: tuple[Application, ...] = 
     wanted = [app for app in applications if app.name in options.only]
     if not options.no_install:
         install(dict.fromkeys(package for app in wanted for package in app.packages))
-    base = place.make(options.dir, "applications")
+    base = place.make(options.results, "applications")
     records = Records(options.json or base / "results.json")
     settings = Settings(available(OTHERS), options.repeat, options.moments, options.limit, options.seed)
     said = Console(stderr=True)
@@ -71,7 +79,7 @@ def report(
     if options.markdown:
         options.markdown.write_text(table.markdown(rows))
     wrong = any(not row.good for row in rows)
-    place.leave(base, wrong or options.dir is not None, console, "the directories of the runs")
+    place.leave(base, wrong or options.results is not None, console, "the directories of the runs")
     return int(wrong)
 
 

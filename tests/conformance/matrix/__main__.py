@@ -13,6 +13,8 @@ from applications.results import ResultError
 from launchers import LAUNCHERS, Launcher
 from rich.console import Console
 
+from manapy.cli.shared.arguments import add_renamed
+
 from . import table
 from .cells import Cell, native, run
 from .programs import KNOWN, Program
@@ -36,7 +38,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="cells; each part is a name or empty for all, for example 'C for MPICH:intelmpi:'; several times for more",
     )
     add("--limit", type=float, default=120.0, metavar="S", help="seconds for one step of a cell (default 120)")
-    add("--dir", type=Path, help="make the directories of the cells there, and keep those of cells that fail")
+    add(
+        "--results",
+        metavar="DIR",
+        type=Path,
+        help="make the directories of the cells in DIR, and keep those of cells that fail",
+    )
+    add_renamed(parser, "--dir", "--results")
     add("--json", type=Path, metavar="FILE", help="write all cells to FILE, after each cell")
     add("--markdown", type=Path, metavar="FILE", help="write the table to FILE, too")
     options = parser.parse_args(argv)
@@ -93,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     """argv: as in main() of argparse."""
     options = arguments(argv)
     console, said = Console(), Console(stderr=True)
-    base = place.make(options.dir, "matrix")
+    base = place.make(options.results, "matrix")
     shown: list[Cell] = []
     for cell in cells(options.cells, base, options.limit, said):
         shown.append(cell)
@@ -108,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.markdown:
         options.markdown.write_text(table.markdown(shown))
     wrong = bool(table.failures(shown))
-    place.leave(base, wrong or options.dir is not None, console, "the directories of failed cells")
+    place.leave(base, wrong or options.results is not None, console, "the directories of failed cells")
     return int(wrong)
 
 

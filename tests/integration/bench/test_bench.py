@@ -228,7 +228,7 @@ def test_intel_benchmarks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--only", "speed"], 2, "no job 'speed' (there are calls, p2p"),
+        (["--only", "speed"], 2, "no measurement 'speed' (there are calls, p2p"),
         (["speed"], 2, "invalid choice: 'speed' (choose from 'shift', 'trace', 'fcdp', 'scale', 'images', 'loop')"),
         (["shift", "--storm", "0"], 2, "not a number of at least 1: '0'"),
         (["--pairs", "0"], 2, "not a number of at least 1: '0'"),

@@ -104,7 +104,7 @@ def suite(tmp_path: Path) -> Path:
 
 def test_what_differs_is_told(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "results"
-    options = [str(suite), "--only", "first", "--dir", str(results), "--limit", "30"]
+    options = [str(suite), "--only", "first", "--results", str(results), "--limit", "30"]
     assert mpich.main([*options, "--way", "native,manapy"]) == 1
     printed = capsys.readouterr()
     assert printed.err == "", "progress is for terminals"
@@ -130,7 +130,7 @@ def test_what_differs_is_told(suite: Path, tmp_path: Path, capsys: pytest.Captur
 
 def test_each_program_on_another_number_of_ranks(suite: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
-    options = [str(suite), "--only", "first/sums", "--dir", str(results), "--way", "native"]
+    options = [str(suite), "--only", "first/sums", "--results", str(results), "--way", "native"]
     assert mpich.main([*options, "--each", "4"]) == 0
     found = json.loads((results / "results.json").read_text())
     assert sorted(found) == ["first/sums 4", "first/sums 4 3"]
@@ -171,7 +171,7 @@ def test_fortran(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         file = suite / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert mpich.main([str(suite), "--only", "f77", "--dir", str(tmp_path / "results")]) == 0
+    assert mpich.main([str(suite), "--only", "f77", "--results", str(tmp_path / "results")]) == 0
     told = capsys.readouterr().out
     assert "1 of 1 pass through a checkpoint, SIGKILL and a restart\n" in told, told
     assert "2 not built, no source in this copy: f77/below/absent, f77/elsewhere\n" in told, told
@@ -215,7 +215,7 @@ def test_cxx(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         file = suite / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert mpich.main([str(suite), "--only", "cxx", "--dir", str(tmp_path / "results")]) == 0
+    assert mpich.main([str(suite), "--only", "cxx", "--results", str(tmp_path / "results")]) == 0
     told = capsys.readouterr().out
     assert "1 of 1 pass through a checkpoint, SIGKILL and a restart\n" in told, told
 

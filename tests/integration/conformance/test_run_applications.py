@@ -54,7 +54,7 @@ def test_a_small_program(
         dataclasses.replace(good, name="failing", command=(program, "10", "3")),
         dataclasses.replace(good, name="absent", packages=("manapy-has-no-such-package",)),
     )
-    arguments = ["--no-install", "--repeat", "1", "--dir", str(tmp_path / "runs")]
+    arguments = ["--no-install", "--repeat", "1", "--results", str(tmp_path / "runs")]
     arguments += ["--only", "good,failing,absent", "--markdown", str(tmp_path / "table.md")]
     assert tool.main(arguments, applications) == 1  # because of the failing one
     found = Records(tmp_path / "runs" / "results.json").of

@@ -21,7 +21,7 @@ def test_two_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     OPEN_MPI_4.skip_if_missing()
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
     file, table = tmp_path / "cells.json", tmp_path / "table.md"
-    arguments = ["--dir", str(tmp_path / "runs"), "--json", str(file), "--markdown", str(table)]
+    arguments = ["--results", str(tmp_path / "runs"), "--json", str(file), "--markdown", str(table)]
     arguments += ["--only", "C for MPICH:mpich:mpich4", "--only", "C for MPICH:mpich:openmpi4"]
     native = cells.native
 

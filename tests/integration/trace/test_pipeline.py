@@ -34,7 +34,7 @@ def traced(tmp_path: Path, trace_root: Path) -> Iterator[Callable[..., Job]]:
                 BIN / "manapy",
                 "trace",
                 "run",
-                "--dir",
+                "--name",
                 tmp_path / "traced",
                 "--",
                 BIN / "mpirun",

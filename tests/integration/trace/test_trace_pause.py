@@ -45,7 +45,7 @@ def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
     if recorder == "manapy-launch":
         job.start(*program)
     else:
-        job.spawn([BIN / "manapy", "trace", "run", "--dir", job.dir, "--", *job.mpirun, "-n", "2", *program])
+        job.spawn([BIN / "manapy", "trace", "run", "--name", job.dir, "--", *job.mpirun, "-n", "2", *program])
     job.wait_for("paused")
     nobody_is_accused(job)
     folder = locate.find(str(job.dir)).folder

@@ -127,7 +127,16 @@ def record(
     where: Path, stack: Stack, *program: str | Path, ranks: int = RANKS, **env: str
 ) -> subprocess.CompletedProcess[str]:
     return manapy(
-        "trace", "run", "--dir", where / "job", "--", stack.mpirun, "-n", str(ranks), *program, env={**stack.env, **env}
+        "trace",
+        "run",
+        "--name",
+        where / "job",
+        "--",
+        stack.mpirun,
+        "-n",
+        str(ranks),
+        *program,
+        env={**stack.env, **env},
     )
 
 
@@ -327,7 +336,7 @@ def test_a_call_that_never_returns_is_open(tmp_path: Path, trace_root: Path) -> 
                 BIN / "manapy",
                 "trace",
                 "run",
-                "--dir",
+                "--name",
                 tmp_path / "job",
                 "--",
                 stack.mpirun,
@@ -432,7 +441,7 @@ def test_wrong_arguments(tmp_path: Path, trace_root: Path, arguments: list[str],
     ],
 )
 def test_nothing_to_record(tmp_path: Path, trace_root: Path, command: list[str], code: int, said: str) -> None:
-    done = manapy("trace", "run", "--dir", tmp_path / "job", "--", *command)
+    done = manapy("trace", "run", "--name", tmp_path / "job", "--", *command)
     assert done.returncode == code
     assert said in done.stderr and "Traceback" not in done.stderr
     assert not list(files(trace_root))
@@ -440,7 +449,7 @@ def test_nothing_to_record(tmp_path: Path, trace_root: Path, command: list[str],
 
 def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, trace_root: Path) -> None:
     """The job isn't called recorded before it is, and files of a job that still runs are not removed."""
-    place = ["--dir", tmp_path / "job", "--mpi", "mpich", "--"]
+    place = ["--name", tmp_path / "job", "--family", "mpich", "--"]
     first = manapy("trace", "run", *place, sys.executable, "-c", "from mpi4py import MPI")
     assert first.returncode == 0 and f"'manapy why {tmp_path / 'job'}' reports" in first.stderr, first.stderr
     assert list(files(trace_root))

@@ -60,7 +60,7 @@ def test_a_job_that_goes_on(job: Job, top: View) -> None:
     """The view is redrawn in place. Ctrl-C ends only the view. Otherwise it ends with the job."""
     job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
-    left, to_the_end = top(job.dir, "--interval", "300ms"), top(job.dir, "--sort", "wait")
+    left, to_the_end = top(job.dir, "--every", "300ms"), top(job.dir, "--sort", "wait")
 
     def busy(lines: list[str]) -> bool:
         return len(ranks(lines)) == RANKS and any(line.startswith("why: nobody is stuck") for line in lines)
@@ -75,7 +75,7 @@ def test_a_job_that_goes_on(job: Job, top: View) -> None:
     )
     assert job.process is not None and job.process.poll() is None
 
-    said = json.loads(manapy("trace", "top", job.dir, "--json", "--interval", "500ms").stdout)
+    said = json.loads(manapy("trace", "top", job.dir, "--json", "--every", "500ms").stdout)
     assert said["state"] == "unknown" and [row["rank"] for row in said["ranks"]] == list(range(RANKS))
     assert all(row["calls_s"] > 0 and row["sent_s"] > 0 and 0 <= row["waited"] <= 1 for row in said["ranks"]), said
     assert all(row["state"] in ("computing", "awaited", "waiting", "transfer") for row in said["ranks"]), said

@@ -184,7 +184,7 @@ def test_kill_ends_a_job_that_is_only_recorded(job: Job) -> None:
             BIN / "manapy",
             "trace",
             "run",
-            "--dir",
+            "--name",
             job.dir,
             "--",
             *job.mpirun,

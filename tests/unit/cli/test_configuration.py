@@ -255,6 +255,12 @@ def test_manapy_launch_takes_what_the_command_line_takes(places: dict[str, Path]
     assert off["no-trace"] == ("false", "") and off["keep"] == ("4", "")
 
 
+def test_a_file_may_use_the_old_name_of_an_option(places: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    places["user"].write_text("[trace.top]\ninterval = '3s'\n")
+    assert options("trace", "top").every == 3
+    assert capsys.readouterr().err == f"{places['user']}: [trace.top] interval is called every now\n"
+
+
 PIECES = some.one_of(
     some.sampled_from(
         ["[launch]", "[why]", "[launch", "[trace.record]", " [ trace . record ] # x", "keep = 3", "keep=03", "x=1",

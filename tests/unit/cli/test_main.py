@@ -128,3 +128,23 @@ def test_an_option_that_was_renamed_works_and_says_its_new_name(
     assert capsys.readouterr() == (said.out, "".join(said.err.splitlines(keepends=True)[1:]))
     assert cli.main(["doctor", "--help"]) == 0
     assert "--dir" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new", "value"),
+    [
+        (["trace", "run"], "--dir", "--name", "there"),
+        (["trace", "run"], "--mpi", "--family", "intel"),
+        (["trace", "top"], "--interval", "--every", "3s"),
+        (["rdma", "run"], "--job", "--group", "there"),
+        (["rdma", "agent"], "--job", "--group", "there"),
+    ],
+)
+def test_each_old_name_sets_the_new_option(
+    command: list[str], old: str, new: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = cli.parser_of(command[0])
+    parsed = parser.parse_args([*command[1:], old, value])
+    assert capsys.readouterr().err == f"manapy {' '.join(command)}: {old} is called {new} now\n"
+    assert parsed == parser.parse_args([*command[1:], new, value])
+    assert capsys.readouterr().err == ""

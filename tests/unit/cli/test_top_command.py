@@ -127,7 +127,7 @@ def test_a_live_job_is_looked_at_twice(
 ) -> None:
     monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path / "traces"))
     running(format.root())
-    assert cli.main(["trace", "top", "job", "--json", "--interval", "200ms"]) == 0
+    assert cli.main(["trace", "top", "job", "--json", "--every", "200ms"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [row["calls_s"] for row in said["ranks"]] == [0, 0] and [row["state"] for row in said["ranks"]] == [
         "computing",
@@ -201,8 +201,8 @@ def test_many_hosts_in_little_room() -> None:
         (["nowhere"], 1),
         (["."], 1),
         (["broken"], 1),
-        ([".", "--interval", "0"], 2),
-        ([".", "--interval", "soon"], 2),
+        ([".", "--every", "0"], 2),
+        ([".", "--every", "soon"], 2),
         ([".", "--schedule", "tp=two"], 2),
         ([".", "--sort", "name"], 2),
         ([".", "--", "x"], 2),

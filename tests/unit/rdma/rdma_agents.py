@@ -69,7 +69,7 @@ class Agent:
         """settings: Python code that runs first and changes constants of the agent."""
         self.dir, self.job = directory, job
         self.place = place.Place(directory / job, job)
-        self.command = ["agent", "--job", job, *(["--kv", url] if url else []), *options]
+        self.command = ["agent", "--group", job, *(["--kv", url] if url else []), *options]
         self._manapy = [*MANAPY[:-1], settings + "\n" + MANAPY[-1]]
         self.process: subprocess.Popen[str]
         self.start()

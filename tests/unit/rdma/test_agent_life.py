@@ -36,7 +36,7 @@ def test_its_starter_is_killed(short: Path, monkeypatch: pytest.MonkeyPatch) -> 
             *MANAPY,
             "rdma",
             "agent",
-            "--job",
+            "--group",
             "job",
             "--linger=1000s",
             "--fd",

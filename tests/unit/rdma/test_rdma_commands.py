@@ -73,7 +73,7 @@ def test_run_prepares_the_program(env: Environment, short: Path) -> None:
     )
     done = rdma(
         "run",
-        "--job",
+        "--group",
         "j",
         "--backup",
         "mlx5_1,mlx5_2",
@@ -111,7 +111,7 @@ def test_without_rnics_the_program_runs_and_it_is_said(env: Environment) -> None
 def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) -> None:
     """The agent stays as long as they do, though none of them ever talks to it. Then it ends and leaves only its log
     and its lock."""
-    command = [*MANAPY, "rdma", "run", "--job", "j", "--linger=500ms", "--backup", "a", "--", "sleep", "1000"]
+    command = [*MANAPY, "rdma", "run", "--group", "j", "--linger=500ms", "--backup", "a", "--", "sleep", "1000"]
     ranks = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     where = place.Place(short / "host" / "j", "j")
     try:
@@ -138,7 +138,7 @@ def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) 
 def test_agent_killed_is_replaced_by_the_next_run(env: Environment, short: Path) -> None:
     where = place.Place(short / "host" / "j", "j")
     for _ in range(2):
-        assert rdma("run", "--job", "j", "--backup", "a", "--", "true", env=env).returncode == 0
+        assert rdma("run", "--group", "j", "--backup", "a", "--", "true", env=env).returncode == 0
         with client.Connection(where) as connection:
             pid = connection.status()["pid"]
         os.kill(pid, signal.SIGKILL)
@@ -164,7 +164,7 @@ def test_agent_whose_directory_was_removed_ends(agent: Start, env: Environment) 
 def test_store_that_cannot_be_reached_is_one_line_and_the_program_runs(env: Environment, short: Path) -> None:
     with closed_port() as port:
         done = rdma(
-            "run", "--kv", f"etcd://127.0.0.1:{port}", "--job", "e", "--backup", "a", "--", "echo", "hello", env=env
+            "run", "--kv", f"etcd://127.0.0.1:{port}", "--group", "e", "--backup", "a", "--", "echo", "hello", env=env
         )
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert (
@@ -176,7 +176,7 @@ def test_store_that_cannot_be_reached_is_one_line_and_the_program_runs(env: Envi
         "run",
         "--kv",
         f"sqlite://{short}/missing/keys.db",
-        "--job",
+        "--group",
         "s",
         "--backup",
         "a",
@@ -197,7 +197,7 @@ def test_bad_usage(env: Environment, short: Path) -> None:
     assert "nothing may follow" in failure("status", "--", "x", env=env, code=2)
     assert "no such program" in failure("run", "--", "no-such-program", env=env, code=2)
     assert "not DEV,DEV" in failure("run", "--backup", "a b", "--", "true", env=env, code=2)
-    assert "can't be a job's name" in failure("run", "--job", "a/b", "--backup", "a", "--", "true", env=env, code=2)
+    assert "can't be a job's name" in failure("run", "--group", "a/b", "--backup", "a", "--", "true", env=env, code=2)
     assert "--ttl must be" in failure("run", "--ttl=10ms", "--backup", "a", "--", "true", env=env, code=2)
     assert "too long for a socket" in failure(
         "run", "--backup", "a", "--", "true", env={**env, "MANAPY_SHIFT_DIR": f"{short}/{'x' * 100}"}, code=2
@@ -212,17 +212,17 @@ def test_bad_usage(env: Environment, short: Path) -> None:
 
 
 def test_another_store_for_the_same_job_is_refused(env: Environment, short: Path) -> None:
-    assert rdma("run", "--job", "j", "--backup", "a", "--", "true", env=env).returncode == 0
+    assert rdma("run", "--group", "j", "--backup", "a", "--", "true", env=env).returncode == 0
     text = failure(
-        "run", "--job", "j", "--kv", f"sqlite://{short}/other.db", "--backup", "a", "--", "true", env=env, code=2
+        "run", "--group", "j", "--kv", f"sqlite://{short}/other.db", "--backup", "a", "--", "true", env=env, code=2
     )
-    assert "keeps its keys in sqlite://" in text and "--job" in text
+    assert "keeps its keys in sqlite://" in text and "--group" in text
 
 
 def test_second_agent_is_refused(agent: Start, env: Environment) -> None:
     host = agent()
     assert "already runs on this host" in failure(
-        "agent", "--job", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)}
+        "agent", "--group", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)}
     )
 
 
