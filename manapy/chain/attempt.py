@@ -36,6 +36,7 @@ from typing import NamedTuple, Protocol
 
 from ..ckpt import command
 from ..ckpt.store import job, publish
+from ..core import processes
 from ..core.errors import GoneError, ManapyError
 from . import descendants, steps, timing
 from .record import Chain, Event
@@ -160,7 +161,7 @@ class Attempt:
 
     def run(self, look: Look) -> Outcome:
         """Run until the outcome is known. ``look``: the current state of the surroundings."""
-        descendants.adopt_orphans()
+        processes.adopt_orphans()
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         try:

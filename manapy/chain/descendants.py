@@ -3,37 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-from pathlib import Path
 
-from ..core.proc import PARENT, STATE, stat_fields
-
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def adopt_orphans() -> None:
-    """From now on descendants whose parent ends become children of this process (prctl(2)), so that none is lost."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below ``pid``, parents first; zombies left out."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = stat_fields(Path(f"/proc/{entry}"))
-                if fields[STATE] not in "ZX":
-                    children.setdefault(int(fields[PARENT]), []).append(int(entry))
-    found: list[int] = []
-    queue = [pid]
-    while queue:
-        below = children.get(queue.pop(0), [])
-        found += below
-        queue += below
-    return found
+from ..core.proc import descendants
 
 
 def kill_below(pid: int, spare: set[int]) -> bool:

@@ -31,25 +31,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import ManapyError, why
-from ..core.proc import START, stat_fields
+from ..core.proc import boot_id, start_of
 
 BEAT = 3.0
 STALE = 20.0
 LOOK = 0.1  # seconds between looks
-
-
-def _start_of(pid: int) -> int | None:
-    """The start time of a process of this host, in ticks; None if it is gone."""
-    try:
-        return int(stat_fields(Path(f"/proc/{pid}"))[START])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _boot() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
 
 
 def _words() -> bytes:
@@ -57,9 +43,9 @@ def _words() -> bytes:
     return json.dumps(
         {
             "host": socket.gethostname(),
-            "boot": _boot(),
+            "boot": boot_id(),
             "pid": os.getpid(),
-            "start": _start_of(os.getpid()),
+            "start": start_of(os.getpid()),
             "since": int(time.time()),
         }
     ).encode()
@@ -228,8 +214,8 @@ class Lock:
             self._seen, self._since = found, time.monotonic()
         with contextlib.suppress(ValueError, KeyError, TypeError):
             holder = json.loads(found.words)
-            if (holder["host"], holder["boot"]) == (socket.gethostname(), _boot()):
-                return _start_of(int(holder["pid"])) != holder["start"]
+            if (holder["host"], holder["boot"]) == (socket.gethostname(), boot_id()):
+                return start_of(int(holder["pid"])) != holder["start"]
         return time.monotonic() - self._since > STALE
 
     def _holder(self) -> str:

@@ -29,7 +29,7 @@ from typing import BinaryIO
 from ..core import handshake
 from ..core.connection import Connection, notice_loss
 from ..core.errors import CheckpointError, ManapyError, explained
-from ..core.files import create_private, sync
+from ..core.files import replacing, sync
 from .protocol import LINE_MAX, decode_text, join
 from .redundancy import stripes
 from .redundancy.text import Block
@@ -174,16 +174,8 @@ def pull(secret: bytes, address: str, port: str, root: str, job: str, checkpoint
 
 def _save(incoming: Incoming, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_name(path.name + local.PART)
-    try:
-        with create_private(part) as stream:
-            while incoming.left:
-                stream.write(incoming.read(CHUNK))
-            stream.flush()
-            os.fsync(stream.fileno())
+    with replacing(path, local.PART, private=True) as stream:
+        while incoming.left:
+            stream.write(incoming.read(CHUNK))
         incoming.check()
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
     sync(path.parent)

@@ -29,19 +29,30 @@ def reading(path: Path, version: int, error: type[ManapyError], otherwise: str) 
         raise error(f"{path}: {otherwise} ({cause})") from cause
 
 
-def replace_file(path: Path, data: bytes | bytearray, *, durable: bool = False) -> None:
-    """Write a file so that others see the old content or the new, never part of it."""
-    temporary = path.with_name(f"{path.name}.new")
+@contextmanager
+def replacing(path: Path, suffix: str = ".new", *, private: bool = False, durable: bool = True) -> Iterator[BinaryIO]:
+    """Write a file so that others see the old content or the new, never part of it. If the body raises, the old one
+    stays.
+
+    suffix: of the name until then. private: as create_private. durable: the content is on disk before the file has its
+    name; the name itself is after sync()."""
+    temporary = path.with_name(path.name + suffix)
     try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
+        with create_private(temporary) if private else temporary.open("wb") as stream:
+            yield stream
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def replace_file(path: Path, data: bytes | bytearray, *, durable: bool = False) -> None:
+    """Replace a file by one with these bytes."""
+    with replacing(path, durable=durable) as stream:
+        stream.write(data)
 
 
 def create_private(path: Path) -> BinaryIO:

@@ -16,7 +16,7 @@ import re
 from itertools import takewhile
 from pathlib import Path
 
-from .proc import PARENT, stat_fields
+from . import proc
 
 # of MPICH and its relatives, the surest first
 HYDRA = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")
@@ -24,7 +24,9 @@ HYDRA = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")
 OPEN_MPI = {"orterun": (), "prterun": ("--personality", "ompi")}
 # By PMI a rank that fails ends the others; by PMIx it has finished its conversation long before.
 SRUN_PMIX = "srun --mpi=pmix --kill-on-bad-exit"
-_DAEMONS = {"orted": "orterun", "prted": "prterun"}
+DAEMONS = {"orted": "orterun", "prted": "prterun"}
+# What a person calls, by the name of the process (proc.comm)
+LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", *OPEN_MPI, "srun")
 _OVERSUBSCRIBE = re.compile(r"(?<!no)oversubscribe", re.I)
 
 
@@ -35,13 +37,13 @@ def command(rank: int) -> str | None:
     Else it is the mpirun above hydra_pmi_proxy or, if that runs on another host, an mpirun beside it that belongs to
     the same MPI."""
     with contextlib.suppress(OSError, ValueError):
-        parent = _parent(rank)
+        parent = proc.parent(rank)
         manager = _program(parent)
         if manager.name.startswith("slurmstepd"):  # Debian's is slurmstepd-wlm
             return SRUN_PMIX if "PMIX_NAMESPACE" in _environment(rank) else "srun --mpi=pmi2"
-        if manager.name in OPEN_MPI or manager.name in _DAEMONS:
+        if manager.name in OPEN_MPI or manager.name in DAEMONS:
             return _open_mpi(parent, manager)
-        above = _program(_parent(parent))
+        above = _program(proc.parent(parent))
         if above.name.startswith(("mpirun", "mpiexec")):
             return str(above)
         for name in HYDRA:
@@ -54,7 +56,7 @@ def command(rank: int) -> str | None:
 
 
 def _open_mpi(pid: int, manager: Path) -> str:
-    program = manager.with_name(_DAEMONS.get(manager.name, manager.name))
+    program = manager.with_name(DAEMONS.get(manager.name, manager.name))
     words = [str(program), *OPEN_MPI[program.name]]
     if os.geteuid() == 0:  # it has been allowed to the job, or there would be none
         words.append("--allow-run-as-root")
@@ -65,8 +67,7 @@ def _open_mpi(pid: int, manager: Path) -> str:
 
 def _oversubscribes(mpirun: int) -> bool:
     """Has this mpirun been told to start more ranks than there are processors?"""
-    words = Path(f"/proc/{mpirun}/cmdline").read_text(errors="replace").split("\0")
-    options = takewhile(lambda word: Path(word).name not in ("manapy-launch", "manapy-restart"), words)
+    options = takewhile(lambda word: Path(word).name not in ("manapy-launch", "manapy-restart"), proc.cmdline(mpirun))
     settings = {k: v for k, v in _environment(mpirun).items() if k.startswith(("OMPI_MCA_rmaps", "PRTE_MCA_rmaps"))}
     allowed = (k for k, v in settings.items() if k.endswith("_oversubscribe") and v.lower() not in ("0", "false", "no"))
     return any(map(_OVERSUBSCRIBE.search, [*options, *settings.values(), *allowed]))
@@ -76,10 +77,6 @@ def _environment(pid: int) -> dict[str, str]:
     """As the process was started with it."""
     entries = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
-
-
-def _parent(pid: int) -> int:
-    return int(stat_fields(Path(f"/proc/{pid}"))[PARENT])
 
 
 def _program(pid: int) -> Path:

@@ -1,15 +1,21 @@
-"""Processes of this host that are not our children: is one alive, when does it end. Also: the limit of our own
-descriptors."""
+"""Processes of this host that are not our children: is one alive, when does it end, which one is at the other end of a
+socket. Also: the limit of our own descriptors, and how this process stands to its relatives (prctl(2))."""
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .proc import STATE, stat_fields
 
+if TYPE_CHECKING:
+    import socket
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 RESERVED = 32  # descriptors reserved for commands, checkpoints and logs: connections of ranks must leave them free
 
 
@@ -52,6 +58,32 @@ def watch(pid: int, ended: Callable[[], object]) -> None:
         ended()
 
     loop.add_reader(fd, readable)
+
+
+def peer(connected: socket.socket) -> tuple[int, int]:
+    """Process id (0 if its namespace is not visible) and user id of the other end of a Unix socket (unix(7))."""
+    import socket
+    import struct
+
+    data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    pid, uid, _ = struct.unpack("iII", data)
+    return pid, uid
+
+
+def adopt_orphans() -> None:
+    """From now on descendants whose parent ends become children of this process, so that none is lost."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent() -> None:
+    """From now on this process gets SIGKILL when its parent ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def is_alive(pid: int) -> bool:

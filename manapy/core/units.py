@@ -56,6 +56,17 @@ def ranges(ranks: Sequence[int], room: int) -> str:
     return ", ".join(parts)
 
 
-def first_and_more(names: Sequence[str]) -> str:
-    """The first name, and how many more there are."""
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+def message_size(count: int) -> str:
+    """Bytes of a message, in powers of two: 4 B, 1 KB, 1 MB."""
+    return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} KB" if count >= 1 << 10 else f"{count} B"
+
+
+def first_and_more(names: Sequence[object], first: int = 1, what: str = "") -> str:
+    """The first names, and how many more there are: a, b and 3 more WHAT."""
+    more = f" and {len(names) - first} more{f' {what}' if what else ''}" if len(names) > first else ""
+    return ", ".join(map(str, names[:first])) + more
+
+
+def and_more(found: Sequence[object], hint: str) -> str:
+    """What follows the first of several sentences: (and 3 moreHINT). Nothing if it is the only one."""
+    return f" (and {len(found) - 1} more{hint})" if len(found) > 1 else ""

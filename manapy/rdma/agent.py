@@ -33,7 +33,6 @@ import logging
 import os
 import signal
 import socket
-import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -43,8 +42,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import __version__
-from ..core import handshake, processes
+from ..core import handshake, proc, processes
 from ..core.errors import LeaseLostError, StoreError, why
+from ..core.tasks import Tasks
 from . import protocol
 from .events import Ledger, State, parse
 from .guard import Guard
@@ -124,7 +124,7 @@ class Agent:
         self._watchers: dict[asyncio.StreamWriter, int] = {}  # and the number of their request
         self._staying: set[int] = set()  # pids
         self._first = stay
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks(log)
         self._over = asyncio.Event()
         self._idle_since = time.monotonic()
 
@@ -137,20 +137,21 @@ class Agent:
             self._stay(self._first)
         # tasks of our own: asyncio logs a traceback if one of its own is cancelled before it begins
         server = await asyncio.start_unix_server(
-            lambda reader, writer: self._spawn(self._accept(reader, writer)), sock=listener, limit=protocol.LINE_MAX
+            lambda reader, writer: self._tasks.spawn(self._accept(reader, writer)),
+            sock=listener,
+            limit=protocol.LINE_MAX,
         )
         log.info("manapy %s: agent of job %s, pid %d, keys in %s", __version__, self.place.job, os.getpid(), self.url)
         with contextlib.suppress(StoreError):
             await self._ask(self._store.get, "agent")
         ready("ready" if self.trouble is None else f"waiting {self.trouble}")
-        self._spawn(self._keep_leases())
+        self._tasks.spawn(self._keep_leases())
         if self.linger is not None:
             self.end_when_idle(self.linger)
         await self._over.wait()
         server.close()
         self.guard.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         with contextlib.suppress(StoreError):
             await asyncio.get_running_loop().run_in_executor(self._threads, self._store.close)
         self._threads.shutdown()
@@ -165,7 +166,7 @@ class Agent:
 
     def end_when_idle(self, linger: float) -> None:
         """From now on, end after so many seconds without a client or process."""
-        self._spawn(self._end_when_idle(linger))
+        self._tasks.spawn(self._end_when_idle(linger))
 
     async def _end_when_idle(self, linger: float) -> None:
         """The lock makes the decision and the removal of the socket one step for processes that look for an agent."""
@@ -198,12 +199,6 @@ class Agent:
         except OSError as error:
             log.warning(why(error))
         self._over.set()
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_log_failure)
 
     # ---- the store
 
@@ -286,7 +281,7 @@ class Agent:
 
     def _leave(self, client: Client, why: str) -> None:
         if not client.gone:
-            self._spawn(self._forget(client, why))
+            self._tasks.spawn(self._forget(client, why))
 
     async def _forget(self, client: Client, why: str) -> None:
         client.gone = True
@@ -307,7 +302,7 @@ class Agent:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            pid, uid = _peer(writer)
+            pid, uid = processes.peer(writer.get_extra_info("socket"))
             if uid != os.getuid():
                 log.warning("a connection of user %d was refused", uid)
                 return
@@ -525,24 +520,10 @@ class Agent:
         }
 
 
-def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    """Process id (0 if its namespace is not visible) and user id of the other end (unix(7), SO_PEERCRED)."""
-    data = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-    pid, uid, _ = struct.unpack("iII", data)
-    return pid, uid
-
-
 def _program(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm") as stream:
-            return stream.read().rstrip("\n")
-    except OSError:
-        return ""
-
-
-def _log_failure(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("internal error", exc_info=task.exception())
+    with contextlib.suppress(OSError):
+        return proc.comm(pid)
+    return ""
 
 
 def serve(

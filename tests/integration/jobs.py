@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from manapy.chain.descendants import descendants
+from manapy.core.proc import descendants
 from manapy.ckpt import command
 from manapy.ckpt.store.job import Job as JobFiles
 from manapy.cli.shared import naming

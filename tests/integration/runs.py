@@ -11,7 +11,7 @@ from typing import Any
 
 from histories import events_in
 from jobs import BIN, Job
-from manapy.chain import descendants
+from manapy.core import proc
 from solver import SOLVER, in_c
 
 LAUNCH = ["mpirun", "-n", "2", "manapy-launch", sys.executable]
@@ -76,7 +76,7 @@ class Run(Job):
         """End all processes of the chain."""
         if self.process is None or self.process.poll() is not None:
             return
-        below = descendants.descendants(self.process.pid)
+        below = proc.descendants(self.process.pid)
         for pid in [self.process.pid, *below]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

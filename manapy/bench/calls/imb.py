@@ -16,8 +16,9 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...core.units import message_size
 from ..shared.commands import LeftOutError, Setting
-from ..shared.compare import Sample, compare, size
+from ..shared.compare import Sample, compare
 from ..shared.packages import cache
 from ..shared.samples import CLOCK, NATIVE, VARIANTS, Row, Rows
 
@@ -145,7 +146,7 @@ def table(program: str, output: str) -> Iterable[Sample]:
         elif columns and len(words) == len(columns) and words[0].isdigit():
             time = next(time for time in TIMES if time in columns)
             length = int(words[columns.index("#bytes")]) if "#bytes" in columns else 0
-            name = f"{program} {benchmark}" + (f", {size(length)}" if length else "")
+            name = f"{program} {benchmark}" + (f", {message_size(length)}" if length else "")
             if name not in seen:
                 seen.add(name)
                 yield name, "µs", float(words[columns.index(time)])

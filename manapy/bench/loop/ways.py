@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...ckpt.store import job
+from ...core import proc
 from ...core.errors import JobError
 from ..shared.cluster import ENVIRONMENT, Cluster
 from ..shared.commands import Command, Setting
@@ -197,10 +198,10 @@ class Beginning(Way):
         for number, name in enumerate(self.nodes.names[:RANKS]):
             for pid in self.nodes.pids(name):
                 try:
-                    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                    words = proc.cmdline(pid)
                 except OSError:
                     continue
-                if words[0].decode() == str(self.setting.tools.python):
+                if words[0] == str(self.setting.tools.python):
                     found[number] = (pid, name)
         return found
 

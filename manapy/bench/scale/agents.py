@@ -9,11 +9,9 @@ processor, all together, and bytes of the largest one.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -22,8 +20,6 @@ from ...ckpt.node import agent, leader
 from ...ckpt.store import job
 from ...core import processes
 from .refusals import refuse
-
-PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def say(line: str) -> None:
@@ -45,7 +41,7 @@ def main() -> None:
         listener.listen(socket.SOMAXCONN)
         child = os.fork()
         if child == 0:
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            processes.end_with_parent()
             if os.getppid() != parent:
                 return
             refuse(listener, refused)

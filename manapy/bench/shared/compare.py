@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ...core.units import message_size
 from .commands import BenchError, Command, Setting, records
 from .samples import Rows
 
@@ -56,12 +57,7 @@ def compare(
 def json_lines(output: str, minimum: bool = False) -> Iterable[Sample]:
     """Names with sizes. With `minimum`, each one appears a second time with its smallest batch."""
     for record in records(output):
-        name = record["name"] + (f", {size(record['bytes'])}" if record["bytes"] else "")
+        name = record["name"] + (f", {message_size(record['bytes'])}" if record["bytes"] else "")
         yield name, record["unit"], record["value"]
         if minimum:
             yield f"{name} (min)", record["unit"], record["min"]
-
-
-def size(count: int) -> str:
-    """4 B, 1 KB, 1 MB."""
-    return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} KB" if count >= 1 << 10 else f"{count} B"

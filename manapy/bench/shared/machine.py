@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ... import __version__
+from ...core.units import size
 from ...mpi import family_of
 from .tools import Tools
 
@@ -23,7 +24,7 @@ def facts(tools: Tools, work: Path) -> dict[str, str]:
         "host": platform.node(),
         "cpu": f"{model[1] if model else platform.processor()}, {os.cpu_count()} processors"
         + (", virtual" if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE) else ""),
-        "memory": f"{int(memory[1]) / 1e6:.0f} GB" if memory else "?",
+        "memory": size(int(memory[1]) * 1000, 0) if memory else "?",
         "kernel": platform.release(),
         "file system": " ".join(_output("findmnt", "-no", "FSTYPE,SOURCE", "-T", str(work)).split()) or "?",
         "python": platform.python_version(),

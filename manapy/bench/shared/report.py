@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...core.units import first_and_more
 from .samples import CLOCK, FCDP, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, UNTRACED, Estimate, Row
 
 SPREAD = "quartiles apart"  # if there is nothing to compare with
@@ -93,7 +94,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
         for variant, why in row.failures.items():
             affected.setdefault((row.job, variant, why), []).append(row.name)
     return [
-        f"{job}: {variant}: {why} ({names[0]}{f' and {len(names) - 1} more rows' if names[1:] else ''})"
+        f"{job}: {variant}: {why} ({first_and_more(names, what='rows')})"
         for (job, variant, why), names in affected.items()
     ]
 

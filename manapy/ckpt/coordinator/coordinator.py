@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from ... import __version__
 from ...core import launchers, processes
 from ...core.errors import CheckpointError, why
+from ...core.tasks import Tasks
 from .. import protocol
 from ..redundancy import policy
 from ..redundancy.policy import Policy
@@ -193,7 +194,7 @@ class Coordinator:
         )
         self._trees = Trees(self.ranks)
         self._last: Published | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks(log)
         self._segments = Segments()  # of the real MPI on this host
         self._noting = asyncio.Event()  # set when ranks have ended and job.json must say so
         # the end of the job, as recorded while ranks were still connected; later events do not change it
@@ -217,17 +218,17 @@ class Coordinator:
             self.ranks.watch_rank0(self.settings.rank0_pid, self.settings.last_words)
         # tasks of our own: asyncio logs a traceback if one of its own is cancelled before it begins
         server = await asyncio.start_server(
-            lambda reader, writer: self._spawn(self._connections.accept(reader, writer)),
+            lambda reader, writer: self._tasks.spawn(self._connections.accept(reader, writer)),
             sock=listener,
             limit=2 * protocol.LINE_MAX,
             backlog=BACKLOG,
         )
-        self._spawn(self._note_ends())
-        self._spawn(self._serve_requests())
-        self._spawn(self._watch_init())
-        self._spawn(self.storage.serve())
+        self._tasks.spawn(self._note_ends())
+        self._tasks.spawn(self._serve_requests())
+        self._tasks.spawn(self._watch_init())
+        self._tasks.spawn(self.storage.serve())
         if self.settings.interval > 0:
-            self._spawn(self._serve_interval())
+            self._tasks.spawn(self._serve_interval())
         log.info(
             "manapy %s: job %s, %d ranks, pid %d", __version__, self.record["id"], self.settings.ranks, os.getpid()
         )
@@ -246,8 +247,7 @@ class Coordinator:
         await self._connections.answered(ANSWER_SECONDS)
         await self._connections.shift.end()
         self._fold.end()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         await loop.shutdown_default_executor()
         self._segments.remove()
         log.info("the job has ended: %s", self.state)
@@ -292,12 +292,6 @@ class Coordinator:
             job.write(self.dir, self.record)
         except OSError as error:
             log.error(why(error, self.dir / "job.json"))
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_log_failure)
 
     async def _note_ends(self) -> None:
         """Record the ends of ranks (invariant 2), all that are there in one step."""
@@ -362,9 +356,9 @@ class Coordinator:
             self.ranks.send(self.ranks.known, "GO")
         self._set_state("running")
         self._started.set()
-        self._spawn(self._check_storage())
+        self._tasks.spawn(self._check_storage())
         if self._fetch is not None:
-            self._spawn(self._protect_again(self._fetch))
+            self._tasks.spawn(self._protect_again(self._fetch))
 
     async def _check_storage(self) -> None:
         try:
@@ -561,8 +555,3 @@ class Coordinator:
         except CheckpointError as error:
             line = protocol.join("RESULT", "died" if self.ranks.dying else "failed", str(error))
         channel.send(line)
-
-
-def _log_failure(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("internal error", exc_info=task.exception())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ...core.units import first_and_more
 from .. import protocol
 from .flow import name_ranks
 from .ranks import Rank, Ranks
@@ -82,5 +83,4 @@ def _verb(ranks: list[Any]) -> str:
 def _have(ranks: list[Rank]) -> str:
     """'ranks 1, 2 (on a) have'; of many hosts only the first."""
     hosts = list(dict.fromkeys(rank.host for rank in ranks))
-    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
-    return f"{name_ranks([rank.number for rank in ranks])} (on {', '.join(hosts[:3])}{more}) {_verb(ranks)}"
+    return f"{name_ranks([rank.number for rank in ranks])} (on {first_and_more(hosts, 3)}) {_verb(ranks)}"

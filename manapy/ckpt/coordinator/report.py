@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...core.units import first_and_more
 from ..phase import Phase
 from .flow import Flow, Published, name_ranks
 from .later_stop import LaterStop
@@ -58,7 +59,7 @@ class Report:
     def explain(self, missing: list[int]) -> str:
         """Why these ranks have not connected."""
         if time.monotonic() - self.begun < LATE_SECONDS and not self.busy():
-            return f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"
+            return f"rank {first_and_more(missing)} not started yet"
         why = self.busy() or (
             ("a restarted rank connects after its MPI_Init, which may wait for them; " if self.resumed else "")
             + f"see their standard error and {self.directory / 'coordinator.log'}"

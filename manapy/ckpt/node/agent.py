@@ -22,7 +22,6 @@ import argparse
 import logging
 import os
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +80,7 @@ class Rank(Guest):
     def __init__(self, connected: socket.socket, secret: bytes) -> None:
         super().__init__(connected, secret, "rank")
         self.number = -1
-        self.pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self.pid = processes.peer(connected)[0]
 
 
 class Agent:

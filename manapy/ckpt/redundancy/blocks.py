@@ -17,14 +17,13 @@ Invariants
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import CheckpointError, explained
-from ...core.files import create_private, sync
+from ...core.files import replacing, sync
 from .. import transfer
 from ..store import levels, local, publish
 from . import code
@@ -48,16 +47,8 @@ def encode(order: dict[str, Any], secret: bytes) -> None:
     for block in order["blocks"]:
         path = root / order["name"] / block["path"]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_name(path.name + local.PART)
-        try:
-            with create_private(part) as stream:
-                _compute(order, root, order["name"], block, secret, stream.write)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        with replacing(path, local.PART, private=True) as stream:
+            _compute(order, root, order["name"], block, secret, stream.write)
         sync(path.parent)
     sync(root / order["name"])
 

@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ...core.errors import CheckpointError, ImageError, ManapyError, explained
-from ...core.files import create_private, discard, sync
+from ...core.files import discard, replacing, sync
 from . import image, levels, own, publish
 
 PART = ".part"  # of the name of a copy that is not complete
@@ -108,12 +108,8 @@ def flush(checkpoint: Path, folder: str) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    part = target.with_name(target.name + PART)
-    with source.open("rb") as reading, create_private(part) as writing:
+    with source.open("rb") as reading, replacing(target, PART, private=True) as writing:
         shutil.copyfileobj(reading, writing, 1 << 20)
-        writing.flush()
-        os.fsync(writing.fileno())
-    os.replace(part, target)
 
 
 def find(checkpoint: Path) -> list[int]:

@@ -11,6 +11,8 @@ ckpt/store/known.py. Recordings of programs that have no job directory have name
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 JOB = "a job, by its directory, its name from any directory, one of its checkpoints or its chain"  # in help texts
 CHECKPOINT = "a checkpoint, by its directory or JOB/ckpt-N, or a JOB (its latest checkpoint is used)"
 CHAIN = "a chain, by its directory, its name from any directory, or a JOB of it"
+
+
+def fresh(kind: str) -> Path:
+    """The name of a new directory in this one: manapy-KIND-<time>-<four random characters>."""
+    return Path(f"manapy-{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
 
 
 def is_chain(which: str) -> bool:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TextIO
 
-from ...core.proc import PARENT, stat_fields
+from ...core import proc
+from ...core.launchers import LAUNCHERS
 
-LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun")
 TERMINALS = ("/dev/pts/", "/dev/tty")
 
 
@@ -28,16 +26,7 @@ def shown(stream: TextIO) -> bool:
 
 def _launcher_has_one(number: int) -> bool:
     """Is this descriptor number a terminal in the launcher?"""
-    for process in _ancestors():
-        if (process / "comm").read_text().strip() in LAUNCHERS:
-            return os.readlink(process / "fd" / str(number)).startswith(TERMINALS)
+    for pid in proc.ancestors(os.getpid()):
+        if proc.comm(pid) in LAUNCHERS:
+            return os.readlink(f"/proc/{pid}/fd/{number}").startswith(TERMINALS)
     return False
-
-
-def _ancestors() -> Iterator[Path]:
-    """The /proc folders of our ancestors, the parent's first."""
-    pid = os.getppid()
-    while pid > 1:
-        process = Path(f"/proc/{pid}")
-        yield process
-        pid = int(stat_fields(process)[PARENT])

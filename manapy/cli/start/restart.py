@@ -84,6 +84,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ...ckpt.store import publish, verify
     from ...core import installation
     from ...core.errors import ManapyError, why
+    from ...core.units import and_more
 
     path = naming.checkpoint(options.checkpoint)
     manifest = publish.read_manifest(path)
@@ -95,7 +96,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         raise ManapyError("manapy-restart is missing: this installation of manapy is incomplete")
     mpirun = find_mpirun(options.mpirun, manifest)
     if problems := verify.headers(path, manifest, signed=not options.unsigned)[1]:
-        more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
+        more = and_more(problems, f": manapy verify {path}")
         older = verify.older(path, signed=not options.unsigned)
         raise ManapyError(problems[0] + more + f"; {older} can be used instead" * (older is not None))
     values = {option: getattr(options, option[2:].replace("-", "_")) for option in PASSED_ON}

@@ -16,7 +16,7 @@ import shutil
 import time
 from pathlib import Path
 
-from ..shared import arguments
+from ..shared import arguments, naming
 from ..shared.output import Output
 
 TAKES_MORE = True
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     elif shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program")
     else:
-        directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
+        directory = options.dir or naming.fresh("chain")
         chain = record.create(directory, {"kind": "run", "command": command, "cwd": str(Path.cwd())})
     if options.force:
         chain.append("note", chain.attempts(), text="--force: one more attempt in any case")

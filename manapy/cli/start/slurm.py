@@ -19,10 +19,9 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import time
 from pathlib import Path
 
-from ..shared import arguments
+from ..shared import arguments, naming
 from ..shared.output import Output
 
 TAKES_MORE = True
@@ -97,7 +96,7 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
         )
     how = arguments.policy(options)
     script = options.script.read_text()
-    directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
+    directory = options.dir or naming.fresh("chain")
     chain = batch.prepare(
         directory,
         script,

@@ -8,6 +8,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core import files
 from ...core.units import size
 from ..shared import arguments, quantities, terminal
 from ..shared.output import Output
@@ -157,7 +158,7 @@ def _traffic(done: Result) -> list[tuple[str, ...]]:
 def _write(done: Result, directory: Path, out: Output) -> None:
     from ...fcdp.gpt import plot
 
-    (directory / "result.json").write_text(json.dumps(asdict(done), indent=2, default=str) + "\n")
+    files.replace_file(directory / "result.json", json.dumps(asdict(done), indent=2, default=str).encode() + b"\n")
     if plot.available():
         plot.draw(done, directory / "loss.png")
     else:

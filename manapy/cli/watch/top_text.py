@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ...core.units import first_and_more, ranges, size, span
+from ...core.units import and_more, first_and_more, ranges, size, span
 from ...trace.live import rank_groups, rank_rows
 from ...trace.live.diagnose import as_json, state
 from ...trace.live.rank_groups import Group
@@ -100,8 +100,7 @@ def _problems(view: View) -> list[str]:
 
 
 def _why(verdicts: Sequence[Verdict], width: int | None) -> list[Line]:
-    more = f" (and {len(verdicts) - 1} more: manapy why)" if len(verdicts) > 1 else ""
-    text = f"why: {verdicts[0].sentence}{more}"
+    text = f"why: {verdicts[0].sentence}{and_more(verdicts, ': manapy why')}"
     return [
         (line, _JUDGED[verdicts[0].state])
         for line in (textwrap.wrap(text, width, subsequent_indent="  ") if width else [text])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ...trace.capture import rings
+from ...trace.capture import layout, rings
 from ...trace.host import proc, runqueue
 from ...trace.live import rank_rows
 from ...trace.live.rank_rows import Row
@@ -47,7 +47,7 @@ class View:
         self._sight: proc.Sight | None = None
         # sampled at each look: verdicts know which ranks waited for a processor since the first
         self._sampler = runqueue.Sampler()
-        self._files = max(sum(1 for _ in found.folder.glob("rank-*.trace")), 1)
+        self._files = max(sum(1 for _ in layout.trace_files(found.folder)), 1)
         if found.others is not None:
             found.others.total = WHY
         self._reader = rings.Reader(found.folder, keep=self._each(WHY), others=found.others)

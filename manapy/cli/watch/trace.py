@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.units import size
-from ..shared import arguments, quantities
+from ..shared import arguments, naming, quantities
 from ..shared.leaving import Leaving
 from ..shared.output import Output
 from . import trace_import
@@ -240,7 +240,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     library = installation.library(needed)
     if library is None:
         raise ManapyError(f"{needed} is not part of this installation of manapy")
-    directory = options.name or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
+    directory = options.name or naming.fresh("trace")
     job = trace_format.job_name(directory)
     folder = trace_format.root() / job
     tidy.tidy()
@@ -268,8 +268,10 @@ def _run(options: argparse.Namespace, out: Output) -> int:
 
 def _files(folder: Path) -> set[tuple[str, int]]:
     """The trace files in a folder, by name and inode."""
+    from ...trace.capture import layout
+
     found = set()
-    for path in folder.glob("rank-*.trace"):
+    for path in layout.trace_files(folder):
         with contextlib.suppress(FileNotFoundError):
             found.add((path.name, path.stat().st_ino))
     return found
@@ -314,11 +316,11 @@ def _supervise(command: list[str], env: dict[str, str], recorded: Callable[[], b
 
 def _record(options: argparse.Namespace, out: Output) -> int:
     from ...core.errors import UsageError, why
-    from ...trace.capture import disk_copy
+    from ...trace.capture import disk_copy, layout
 
     if options.every <= 0:
         raise UsageError("--every must be more than 0")
-    if any(options.out.glob("rank-*.trace")):
+    if any(layout.trace_files(options.out)):
         raise UsageError(f"{options.out} already contains a recording")
     found = arguments.recording(options, out)
     if found.others is not None:

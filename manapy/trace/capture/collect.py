@@ -97,10 +97,10 @@ class Tails:
 
     def _look_for_files(self) -> None:
         own = socket.gethostname()
-        for path in self.folder.glob("rank-*.trace"):
+        for path in format.trace_files(self.folder):
             with contextlib.suppress(OSError, ValueError):  # it is gone, being created, or no trace file
                 key = path.name, path.stat().st_ino
-                if key in self._tails or format.rank_and_generation(path) is None:
+                if key in self._tails:
                     continue
                 tail = Tail(path)
                 if tail.host == own:  # hosts may share the folder

@@ -35,6 +35,7 @@ from .layout import (
     rank_and_generation as rank_and_generation,
     root as root,
     text as text,
+    trace_files as trace_files,
 )
 
 RECORD = np.dtype(

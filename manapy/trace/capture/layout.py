@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Iterator
 from ctypes import c_char, c_int32, c_int64, c_uint32, c_uint64
 from pathlib import Path
 
@@ -146,6 +147,11 @@ def rank_and_generation(path: Path) -> tuple[int, int] | None:
     """Return the rank and the generation in the name of a trace file, or None if it is no trace file."""
     match = _NAME.fullmatch(path.name)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def trace_files(folder: Path) -> Iterator[Path]:
+    """Return the trace files in a folder; none if there is no folder."""
+    return (path for path in folder.glob("rank-*.trace") if rank_and_generation(path))
 
 
 def file_name(rank: int, generation: int = 0) -> str:

@@ -94,9 +94,8 @@ def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
     newer than any copy of it."""
     found: dict[str, Path] = {}
     for folder in (*folders, *(mirror.folder for mirror in (others.mirrors if others else ()))):
-        for path in folder.glob("rank-*.trace"):
-            if format.rank_and_generation(path) is not None:
-                found.setdefault(path.name, path)
+        for path in format.trace_files(folder):
+            found.setdefault(path.name, path)
     return [found[name] for name in sorted(found)]
 
 

@@ -81,8 +81,7 @@ def remove(folder: Path) -> bool:
 
 def lives(folder: Path) -> bool:
     """Return whether a process may still write there."""
-    files = [path for path in folder.glob("rank-*.trace") if layout.rank_and_generation(path)]
-    return any(_lives(path) for path in files)
+    return any(_lives(path) for path in layout.trace_files(folder))
 
 
 def _ended(folder: Path) -> Ended | None:
@@ -90,7 +89,7 @@ def _ended(folder: Path) -> Ended | None:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid():
         return None
-    files = [path for path in folder.iterdir() if layout.rank_and_generation(path)]
+    files = list(layout.trace_files(folder))
     if not files or any(_lives(path) for path in files):
         return None
     known = [path.stat() for path in files]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.units import span
+from ...core.units import and_more, span
 from ..host.runqueue import Delays
 from ..model import calls
 from ..model.events import Trace
@@ -101,7 +101,7 @@ def verdicts(
 def _unproven(waits: list[str]) -> Verdict:
     return Verdict(
         State.UNKNOWN,
-        waits[0] + (f" (and {len(waits) - 1} more like this)" if len(waits) > 1 else ""),
+        waits[0] + and_more(waits, " like this"),
         confidence=0.0,
         evidence=tuple(waits[1:5]),
         action="look again; more records: a larger ring, or `manapy trace record` from the start",

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.proc import STATE, stat_fields
+from ...core.proc import STATE, children, stat_fields
 from . import proc
 from .proc import BUSY
 
@@ -197,8 +197,4 @@ def _family(pid: int) -> Iterable[int]:
     todo = [pid]
     while todo:
         yield (at := todo.pop())
-        for children in Path(f"/proc/{at}/task").glob("*/children"):
-            try:
-                todo += map(int, children.read_text().split())
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+        todo += children(at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ...core.units import first_and_more
 from .events import ANY, NO_PEER, PROC_NULL, Flag, Op, Trace
 from .match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 
@@ -68,7 +69,7 @@ def ranks(members: object, limit: int = 6) -> str:
         return ", ".join(map(str, every))
     if every == list(range(every[0], every[-1] + 1)):
         return f"{every[0]} to {every[-1]}"
-    return ", ".join(map(str, every[:limit])) + f" and {len(every) - limit} more"
+    return first_and_more(every, limit)
 
 
 def named(members: Collection[int]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .events import OPEN, Flag
-from .graph import Graph, Sizes, Timing, graph_of
+from .graph import Graph, Sizes, Timing, graph_of, latest
 from .match import IS_COMPLETION
 from .stages import LAST, NONE, RECV, REDUCING, SEND, TP, Item, Labels, CallSequence
 
@@ -248,7 +248,7 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     for way in graph.ways:
         waits = release is not None and (release[way] > -np.inf).any(axis=0)
         transfer[way], landing[way] = _transfers(send_enter[graph.source[way]], recv_enter[way], recv_exit[way], waits)
-    collective = np.maximum(_latest(tp_exit) - _latest(tp_enter), 0) if layers else np.zeros((count, 0, schedule.dp))
+    collective = np.maximum(latest(tp_exit) - latest(tp_enter), 0) if layers else np.zeros((count, 0, schedule.dp))
     send = send_exit - send_enter
     if schedule.dp == 1:
         left = come
@@ -256,7 +256,7 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     closing = _closing(come, closing)
     norm = float(max(end.max() - left.max(), 0))
     moved = np.where((graph.source >= 0)[:, None, None], send_bytes[graph.source], 0)
-    volume = Sizes(moved, _latest(tp_bytes) if layers else collective, reduced.max(axis=1))
+    volume = Sizes(moved, latest(tp_bytes) if layers else collective, reduced.max(axis=1))
     timing = Timing(compute, collective, transfer, landing, send, ready, closing, reduce, norm, release, volume)
     return Iteration(number, timing, origin, origin + int(round(float(end.max()) * 1e9)), previous is None)
 
@@ -332,14 +332,6 @@ def _waits(labels: Labels, graph: Graph, stage: int, rank: int, where: _Columns)
         if before == graph.holder[message]:
             found.append((message, completion))
     return found
-
-
-def _latest(times: np.ndarray) -> np.ndarray:
-    """Return the maximum over the last axis."""
-    result = times[..., 0]
-    for shard in range(1, times.shape[-1]):
-        result = np.maximum(result, times[..., shard])
-    return result
 
 
 def _times(

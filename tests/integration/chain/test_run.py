@@ -16,7 +16,7 @@ import images
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, manapy
 from launchers import ENVIRONMENT, MPICH, OPEN_MPIS, Launcher
-from manapy.chain import descendants
+from manapy.core import proc
 from runs import LAUNCH, Run, heat
 from solver import after, in_c, step
 from terminal import Terminal
@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Iterator[Run]:
 
 def family(job: Run) -> set[int]:
     assert job.process is not None
-    return set(descendants.descendants(job.process.pid))
+    return set(proc.descendants(job.process.pid))
 
 
 def segments(pids: set[int]) -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, manapy
-from manapy.chain import descendants
+from manapy.core import proc
 from manapy.ckpt.store import publish
 from runs import LAUNCH, Run, heat
 from waiting import until
@@ -38,7 +38,7 @@ def watch_of(job: Run) -> int:
     def found() -> list[int]:
         assert job.process is not None
         watches = []
-        for pid in descendants.descendants(job.process.pid):
+        for pid in proc.descendants(job.process.pid):
             with contextlib.suppress(OSError):  # it has ended
                 if b"_watch" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                     watches.append(pid)

@@ -14,7 +14,7 @@ from jobs import PROGRAMS, Job, manapy
 from phases import answer, request, request_until
 from test_random_moments import TOO_LATE
 
-from manapy.chain import descendants
+from manapy.core import proc
 from manapy.ckpt.store import image
 from manapy.ckpt.store.image import Image
 from manapy.core import boundary
@@ -74,7 +74,7 @@ def test_during_finalize(make_job: Callable[..., Job]) -> None:
 def test_child_outlives_the_grace_time(make_job: Callable[..., Job]) -> None:
     job = make_job(2)
     go, end = start(job, "child")
-    job.wait_for(lambda _: all(map(descendants.descendants, job.pids())))
+    job.wait_for(lambda _: all(map(proc.descendants, job.pids())))
     done = manapy("checkpoint", job.dir, "--child-grace", "500ms")
     assert done.returncode == 1
     assert re.search(r"rank \d.*(child|process).*\d+", done.stderr), done.stderr

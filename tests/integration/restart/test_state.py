@@ -24,6 +24,7 @@ import pytest
 import waiting
 from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
 from manapy.ckpt.store import publish
+from manapy.core.proc import descendants
 from phases import answer, request
 
 KINDS = sorted(p.name for p in (PROGRAMS / "state").glob("state_*"))
@@ -78,20 +79,6 @@ def restarted(job: Job) -> None:
             assert len(job.runs) == generation + 1
             return
     raise JobError(f"the restart hangs:\n{job.report()}")
-
-
-def descendants(pid: int) -> set[int]:
-    """The descendants of a process."""
-    found, todo = set(), [pid]
-    while todo:
-        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
-            try:
-                below = [int(p) for p in task.read_text().split()]
-            except OSError:
-                continue
-            found.update(below)
-            todo += below
-    return found
 
 
 def finished(job: Job, go: Path) -> None:

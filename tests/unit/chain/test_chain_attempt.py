@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from histories import History
-from manapy.chain import descendants
 from manapy.chain.attempt import Attempt, Look, Outcome, Policy
 from manapy.ckpt import command
 from manapy.ckpt.store import job
+from manapy.core import processes
 from manapy.core.errors import DiedError
 
 
@@ -61,7 +61,7 @@ class Run:
 def orphans(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt adopts its orphans. pytest's own process must not do so, because it doesn't reap them for the tests
     that follow."""
-    monkeypatch.setattr(descendants, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from manapy.chain import lock
+from manapy.core import proc
 from manapy.chain.lock import Lock
 from manapy.core.errors import ManapyError
 from waiting import until
@@ -187,7 +188,7 @@ def test_many_that_have_looked_long_ago(path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(lock._Files, "highest", late)
     monkeypatch.setattr(lock, "LOOK", 0.001)
     monkeypatch.setattr(lock, "STALE", PATIENCE)
-    elsewhere(path, host=socket.gethostname(), boot=lock._boot(), pid=2**22 + 1)  # no process has that number
+    elsewhere(path, host=socket.gethostname(), boot=proc.boot_id(), pid=2**22 + 1)  # no process has that number
     inside: list[int] = []
     most: list[int] = []
 

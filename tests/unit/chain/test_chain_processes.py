@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from manapy.chain import descendants
+from manapy.core import proc
 from manapy.core.processes import is_alive
 from waiting import until
 
@@ -31,8 +32,8 @@ def tree(tmp_path: Path) -> subprocess.Popen[bytes]:
 
 def test_parents_come_first(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
     shell, sleep = int((tmp_path / "shell").read_text()), int((tmp_path / "sleep").read_text())
-    assert descendants.descendants(tree.pid) == [shell, sleep]
-    below = descendants.descendants(os.getpid())
+    assert proc.descendants(tree.pid) == [shell, sleep]
+    below = proc.descendants(os.getpid())
     assert below.index(tree.pid) < below.index(shell) < below.index(sleep)
     assert descendants.kill_below(tree.pid, set())
     until(lambda: not is_alive(shell) and not is_alive(sleep), "they are killed")
@@ -55,15 +56,16 @@ def test_spares(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
 def test_orphans_are_adopted() -> None:
     """The test uses another process, because adopting can't be undone."""
     code = (
-        "import os, subprocess, sys, time\nfrom manapy.chain import descendants\ndescendants.adopt_orphans()\n"
+        "import os, subprocess, sys, time\nfrom manapy.chain import descendants\n"
+        "from manapy.core import proc, processes\nprocesses.adopt_orphans()\n"
         "child = subprocess.Popen(['sh', '-c', '(exec setsid sleep 600) & exit 5'])\n"
         "status = None\n"
         "while status is None: status = descendants.reap(child.pid); time.sleep(0.01)\n"
-        "while len(descendants.descendants(os.getpid())) != 1: time.sleep(0.01)\n"
-        "(orphan,) = descendants.descendants(os.getpid())\n"
+        "while len(proc.descendants(os.getpid())) != 1: time.sleep(0.01)\n"
+        "(orphan,) = proc.descendants(os.getpid())\n"
         "assert descendants.kill_below(os.getpid(), {orphan}) is False\n"
         "assert descendants.kill_below(os.getpid(), set()) is True\n"
-        "while descendants.descendants(os.getpid()): time.sleep(0.01)\n"
+        "while proc.descendants(os.getpid()): time.sleep(0.01)\n"
         "descendants.reap(0)\n"
         "print(os.waitstatus_to_exitcode(status), os.path.exists(f'/proc/{orphan}'))"
     )
@@ -77,7 +79,7 @@ def test_names_with_parentheses(tmp_path: Path) -> None:
     odd.symlink_to("/bin/sleep")
     child = subprocess.Popen([str(odd), "600"])
     try:
-        assert child.pid in descendants.descendants(os.getpid())
+        assert child.pid in proc.descendants(os.getpid())
     finally:
         child.kill()
         child.wait()

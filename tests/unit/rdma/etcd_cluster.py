@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from manapy.rdma.etcd import packages
+from ports import free_ports
 from waiting import until
 
 SERVER = shutil.which("etcd")
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports on which no process listens now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-@contextmanager
-def closed_port() -> Iterator[int]:
-    """A port on which no process listens, and which no other process can take meanwhile."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield int(bound.getsockname()[1])
 
 
 @dataclass

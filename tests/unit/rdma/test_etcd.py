@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from etcd_cluster import SERVER, Cluster, Tls, closed_port, make_tls
+from ports import closed_port
+from etcd_cluster import SERVER, Cluster, Tls, make_tls
 from manapy.core.errors import StoreError
 from manapy.rdma import etcd
 from manapy.rdma.stores import open_store

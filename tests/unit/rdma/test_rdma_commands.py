@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from compiling import SHARED, build
-from etcd_cluster import closed_port
+from ports import closed_port
 from manapy.core import processes
 from manapy.rdma import client, place
 from rdma_agents import MANAPY, Agent, Program

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import ports
 import pytest
 from fake_jobs import fake_job
 from manapy.ckpt import command
@@ -103,10 +104,9 @@ def test_write_is_atomic(tmp_path: Path) -> None:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port on which no process listens, and which no other process can take."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield int(bound.getsockname()[1])
+    """See ports.py."""
+    with ports.closed_port() as port:
+        yield port
 
 
 @pytest.mark.parametrize("who", ["nobody", "another program", "another coordinator", "one that is ending"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from manapy.core import launchers
 
+ROOT = Path(__file__).resolve().parents[3]
 RANK = "sleep 60 & echo $!; wait"
 AS_ROOT = "" if os.geteuid() else " --allow-run-as-root"
 
@@ -62,3 +64,22 @@ def test_a_daemon_of_open_mpi(tmp_path: Path, daemon: str, program: str) -> None
 
 def test_unknown(tmp_path: Path) -> None:
     assert command(Path(shutil.copy("/bin/bash", tmp_path / "starter"))) is None
+
+
+def names_in_c(variable: str) -> set[str]:
+    """The strings of the table `variable` in the C sources."""
+    for path in sorted((ROOT / "lowerhalf").rglob("*.c")):
+        if found := re.search(rf"\b{variable}\[\] = \{{(.*?)\}};", path.read_text(), re.S):
+            return set(re.findall(r'"([^"]*)"', found[1]))
+    raise AssertionError(f"no table {variable} in lowerhalf/")
+
+
+def test_c_knows_the_same_process_managers() -> None:
+    """C compares beginnings of names: `mpiexec` is mpiexec.hydra, too. It looks at what runs above a rank (hydra's
+    proxy), not at what a person calls."""
+    managers = names_in_c("managers")
+    assert {*launchers.OPEN_MPI, *launchers.DAEMONS} <= managers
+    assert managers - {*launchers.OPEN_MPI, *launchers.DAEMONS, "hydra_pmi_proxy"} == {
+        name for name in launchers.LAUNCHERS if name not in launchers.OPEN_MPI and "." not in name
+    } - {"srun"}
+    assert all(name.startswith(tuple(managers)) for name in launchers.HYDRA)
