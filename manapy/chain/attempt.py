@@ -67,7 +67,7 @@ class Policy:
     patience: float | None = None
 
 
-class Look(NamedTuple):
+class AllocationState(NamedTuple):
     """The state of the surroundings: the deadline (seconds since the epoch), the reason to leave earlier, and ``what``
     ends at the deadline.
     """
@@ -82,7 +82,7 @@ class Watch(Protocol):
 
     period: float  # seconds between looks
 
-    def look(self) -> Look:
+    def look(self) -> AllocationState:
         """Ask for the current state. Never raises: if it cannot be found out, returns the last state."""
 
     def on_signal(self, number: int) -> str:
@@ -159,7 +159,7 @@ class Attempt:
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._told_interval = 0.0
 
-    def run(self, look: Look) -> Outcome:
+    def run(self, look: AllocationState) -> Outcome:
         """Run until the outcome is known. ``look``: the current state of the surroundings."""
         processes.adopt_orphans()
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
@@ -189,7 +189,7 @@ class Attempt:
 
     # ---- the loop
 
-    def _loop(self, look: Look) -> Outcome:
+    def _loop(self, look: AllocationState) -> Outcome:
         begin = looked = time.time()
         signals, retry = 0, 0.0
         while True:
@@ -316,7 +316,7 @@ class Attempt:
                 return Outcome("crashed", 1, fate.reason, fate.host, fate.noticed)
         return None
 
-    def _due(self, begin: float, look: Look, now: float) -> bool:
+    def _due(self, begin: float, look: AllocationState, now: float) -> bool:
         """Is it time for a checkpoint before the end? The first one of a chain measures its time."""
         interval = self.interval()
         if not self.measured:

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from .attempt import SIGNALS, Look, Outcome
+from .attempt import SIGNALS, AllocationState, Outcome
 from .policy import FAILED, failures_in_a_row
 from .record import Chain
 from .supervisor import Supervisor
@@ -30,9 +30,9 @@ class UserWatch:
     def __init__(self, deadline: float | None = None) -> None:
         self._deadline = deadline
 
-    def look(self) -> Look:
+    def look(self) -> AllocationState:
         """See attempt.Watch."""
-        return Look(self._deadline, what="the time of --time")
+        return AllocationState(self._deadline, what="the time of --time")
 
     def judge(self, outcome: Outcome) -> Outcome:
         """Return the outcome unchanged."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import ManapyError
-from .attempt import Look, Outcome
+from .attempt import AllocationState, Outcome
 
 ANSWER_SECONDS = 60.0
 ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
@@ -174,9 +174,9 @@ class Allocation:
         self._budget_end = budget_end
         self._restarts = ""
         self._promised = 0.0  # the last deadline while the job ran
-        self._last = Look(budget_end)
+        self._last = AllocationState(budget_end)
 
-    def look(self) -> Look:
+    def look(self) -> AllocationState:
         """See attempt.Watch."""
         try:
             job = show(self.job)
@@ -195,7 +195,7 @@ class Allocation:
             leave = "a job of higher priority needs the nodes"
         elif leaving:
             leave = self.freed = f"{', '.join(leaving)} must be freed"
-        self._last = Look(min(ends, default=None), leave)
+        self._last = AllocationState(min(ends, default=None), leave)
         return self._last
 
     def on_signal(self, number: int) -> str:

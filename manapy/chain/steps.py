@@ -125,7 +125,7 @@ def chain_of(directory: Path) -> Chain | None:
     return None
 
 
-class Fate(NamedTuple):
+class StepState(NamedTuple):
     """The state of a step's last run.
 
     ``kind``: done: it has ended by itself, with ``code``; crashed: a rank has died, on ``host``, which was ``noticed``
@@ -139,7 +139,7 @@ class Fate(NamedTuple):
     noticed: float = 0.0
 
 
-def fate(directory: Path) -> Fate:
+def fate(directory: Path) -> StepState:
     """The fate that job.json records.
 
     If a rank exits with an error, mpirun kills the others; this is the program's own end (first_failure).
@@ -147,19 +147,19 @@ def fate(directory: Path) -> Fate:
     try:
         record = job.read(directory).record
     except JobError:
-        return Fate("open")
+        return StepState("open")
     first: dict[str, Any] = record.get("first_failure") or {}
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
-        return Fate("done", int(record.get("code", 0)))
+        return StepState("done", int(record.get("code", 0)))
     if record["state"] in ("failed", "ended"):  # in a chain the end of a program by itself is always recorded
         noticed = float(record.get("failed_at", 0.0))
         if host := str(record.get("lost_host", "")):
-            return Fate("crashed", host=host, reason=f"host {host} was lost", noticed=noticed)
+            return StepState("crashed", host=host, reason=f"host {host} was lost", noticed=noticed)
         if first:
             reason = f"rank {first['rank']} died on {first['host']}"
-            return Fate("crashed", host=str(first["host"]), reason=reason, noticed=noticed)
-        return Fate("crashed", reason="ranks ended during their start", noticed=noticed)
-    return Fate("open")
+            return StepState("crashed", host=str(first["host"]), reason=reason, noticed=noticed)
+        return StepState("crashed", reason="ranks ended during their start", noticed=noticed)
+    return StepState("open")
 
 
 def _verdict(

@@ -97,7 +97,7 @@ def _end_of(job: Job, patience: float) -> str | None:
     return end
 
 
-class Taken(NamedTuple):
+class CheckpointResult(NamedTuple):
     """A published checkpoint. ``remark``: how long the job stood and when it was published, if that differs; else
     empty."""
 
@@ -150,7 +150,7 @@ def take(
     child_grace: float | None = None,
     within: float | None = None,
     progress: Progress | None = None,
-) -> Taken:
+) -> CheckpointResult:
     """The same, with more options and what the coordinator remarks.
 
     child_grace: seconds that child processes get to end. within: return a checkpoint instead that is in progress or was
@@ -162,11 +162,11 @@ def take(
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
 
-    def ask(job: Job) -> Taken:
+    def ask(job: Job) -> CheckpointResult:
         with Connection(job, answer=REQUEST_SECONDS) as connection:
             connection.send(request)
             path, remark = _result(connection, progress)
-            return Taken(Path(path), remark)
+            return CheckpointResult(Path(path), remark)
 
     while True:
         try:

@@ -32,7 +32,7 @@ from ..core.errors import CheckpointError, ManapyError, explained
 from ..core.files import replacing, sync
 from .protocol import LINE_MAX, decode_text, join
 from .redundancy import stripes
-from .redundancy.text import Block
+from .redundancy.image_stream import Block
 from .store import levels, local
 from .store.levels import Levels
 

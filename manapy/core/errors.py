@@ -13,6 +13,23 @@ ManapyError            the command failed: exit code 1
   AgentError           a host's RDMA agent cannot be reached, has another secret, or refuses
   StoreError           the store of the RDMA agents' keys cannot be used now
     LeaseLostError     the store has removed the keys of a client that was not kept alive in time
+
+of other packages:
+
+  SlurmError           chain/slurm.py: a command of Slurm fails, or says what manapy does not understand
+  NoTraceError         trace/capture/rings.py: a folder has no trace files that can be read
+  LostError            trace/capture/reach.py: a host does not answer, or not what it should
+  ForeignError         trace/convert/foreign.py: a recording of another tool cannot be imported
+  ExportError          trace/convert/export.py: a recording cannot be written in the format that was asked for
+  ScheduleError        trace/model/schedule.py: a schedule of a training job has no meaning, or does not fit the job
+  FcdpError            fcdp/errors.py: sharded training, with a tree of its own there
+    TopologyError SetupError BudgetError OrderError GradientError StateError RemoteError
+  BenchError           bench/shared/commands.py: a measured command fails
+    MachineDiedError   bench/shared/guest.py: the virtual machine with RDMA devices has died
+  LeftOutError         bench/shared/commands.py: a measurement is left out, because something is not installed
+
+Errors that no person sees, so no ManapyError: AlteredError (core/handshake.py), WireError (clock/messages.py),
+UnfinishedError (trace/capture/tracefile.py), CodeError (trace/convert/plain_pickle.py).
 """
 
 from __future__ import annotations

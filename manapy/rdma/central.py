@@ -2,7 +2,7 @@
 
 The coordinator has all keys in its memory (CentralStore). The service of its own host uses them directly. That of
 another host (RemoteStore, in the agent of the node) asks by lines over the connection that the agent has anyway, and
-Desk answers them:
+KeyService answers them:
 
     KEYS number LEASE                          OK lease
     KEYS number REVOKE lease                   OK
@@ -83,7 +83,7 @@ class CentralStore(Store):
         """Nothing is open."""
 
 
-class Desk:
+class KeyService:
     """Answers the lines of agents about the keys of a job."""
 
     def __init__(self, store: CentralStore) -> None:

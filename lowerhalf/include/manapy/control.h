@@ -123,7 +123,7 @@
  *                                                             ranks has ended; GONE: afterwards, so have their
  *                                                             processes. So that lines are equal, the agent puts
  *                                                             numbers of its own in place of versions, and gives each
- *                                                             row a ROWS of its own (manapy/clock/fold.py)
+ *                                                             row a ROWS of its own (manapy/clock/line_merging.py)
  * coordinator -> node
  *   DIRECT                                                    answer to NODE: this connection stays
  *   BELOW number host address port                            answer to NODE: connect to the agent of another host, in

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from ..shared.commands import BenchError, Setting
-from ..shared.guest import DiedError
+from ..shared.guest import MachineDiedError
 from ..shared.samples import SHIFT, Row, Rows
 
 FAILURES = 20  # with one seed
@@ -35,7 +35,7 @@ def storm(setting: Setting) -> list[Row]:
         try:
             with setting.guest.used() as vm:
                 _rage(setting, vm, rows, seed, failures, setting.storm - left)
-        except DiedError as error:
+        except MachineDiedError as error:
             died += 1
             if died <= DEATHS:
                 continue  # this tells nothing about the traffic: the seed starts again, in a new machine

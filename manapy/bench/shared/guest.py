@@ -25,7 +25,7 @@ JOB = "bench"
 FLAGS = {"stamps": ("-pthread",), "give_up": ("-shared", "-fPIC", "-ldl")}
 
 
-class DiedError(BenchError):
+class MachineDiedError(BenchError):
     """The machine has died: sometimes an emulated kernel mistakes its own slowness for a hang."""
 
 
@@ -73,7 +73,7 @@ class Guest:
         except package.ImageError as error:
             raise LeftOutError(str(error)) from None
         except package.VMDied as error:
-            raise DiedError(_line(error)) from None
+            raise MachineDiedError(_line(error)) from None
         except package.VMError as error:
             raise BenchError(_line(error)) from None
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trace.capture import rings
-from ...trace.host import proc
+from ...trace.host import process_state
 from ...trace.host.runqueue import Sampler
 from ...trace.live.diagnose import diagnose
 from ...trace.model import schedule
@@ -199,7 +199,7 @@ def _observe(tool: str, load: str, command: Sequence[str | Path], seconds: float
     try:
         while before - began < seconds:
             time.sleep(LOOK)
-            seen, now = proc.look(process.pid), time.monotonic()
+            seen, now = process_state.look(process.pid), time.monotonic()
             if process.poll() is not None:
                 raise BenchError(f"{tool} ended with {process.returncode} beside {load}")
             usage.moments.append(now - began)

@@ -22,7 +22,7 @@ from .ranks import Rank, Ranks
 from .recordings import Agent, Recordings
 from .shift import Shift
 from .levels.storage import Storage
-from .tree import Below, Tree
+from .agent_tree import AgentTree, LowerAgent
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Connections:
         self._secret, self._ranks, self._flow = secret, ranks, flow
         self._on_admitted, self._on_rank_line, self._serve_command = on_admitted, on_rank_line, serve_command
         self._nodes: set[Node] = set()
-        self._tree = Tree()
+        self._tree = AgentTree()
         self.recordings = Recordings(self._agent_of)
         self._storage = storage
         self.shift = Shift(directory, storage.agents)
@@ -162,7 +162,7 @@ class Connections:
                 self._on_agent_lost(agent)
             self._on_host_lost(node.host, len(behind), sorted(node.ranks))
 
-    async def _stays(self, below: Below, channel: Channel) -> bool:
+    async def _stays(self, below: LowerAgent, channel: Channel) -> bool:
         """Wait until an agent has come to the one above it (False), or can't get there."""
         leaves = asyncio.ensure_future(below.joined.wait())
         speaks = asyncio.ensure_future(channel.receive())
@@ -196,7 +196,7 @@ class Connections:
         elif not self._on_own_line(node, message):
             log.warning("host %s: its agent sent something unknown: %s", node.host, message[:200])
 
-    def _on_below(self, below: Below, kind: str, line: str) -> None:
+    def _on_below(self, below: LowerAgent, kind: str, line: str) -> None:
         """The agent above another one speaks of it, or passes its line on."""
         if kind == "JOINED":
             below.joined.set()
@@ -219,7 +219,7 @@ class Connections:
         self._storage.on_agent_lost(agent)
 
     def _agent_of(self, host: str) -> Agent | None:
-        agents: list[Node | Below] = [
+        agents: list[Node | LowerAgent] = [
             *self._nodes,
             *(below for node in self._nodes for below in self._tree.below(node)),
         ]

@@ -47,9 +47,9 @@ from .increments import Increments
 from .later_stop import LaterStop
 from .mpi_init import InitWatch
 from .ranks import Rank, Ranks
-from .requests import Requests, Tickets
+from .requests import Requests, CheckpointCalls
 from .levels.storage import Storage
-from .trees import Trees
+from .rank_processes import RankProcesses
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Coordinator:
         self._later_stop = LaterStop(
             self.requests, lambda: self.flow.took, lambda: self.flow.controller.finishing or self.ranks.over.is_set()
         )
-        self.tickets = Tickets(settings.ranks, self.requests)
+        self.tickets = CheckpointCalls(settings.ranks, self.requests)
         self.record: dict[str, Any] = {}
         self.state = "starting"
         self._started = asyncio.Event()  # all ranks connected (and, in a restart, ready)
@@ -192,7 +192,7 @@ class Coordinator:
             lambda: self._connections.busy,
             self._later_stop,
         )
-        self._trees = Trees(self.ranks)
+        self._trees = RankProcesses(self.ranks)
         self._last: Published | None = None
         self._tasks = Tasks(log)
         self._segments = Segments()  # of the real MPI on this host

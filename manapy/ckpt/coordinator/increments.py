@@ -24,7 +24,7 @@ from ..store import publish
 FOLD_BYTES = 64 << 20  # smaller full images are written sooner than a process for folding has started
 
 
-class Base(NamedTuple):
+class ParentCheckpoint(NamedTuple):
     """A published checkpoint."""
 
     path: Path
@@ -46,10 +46,10 @@ class Increments:
     def __init__(self, way: str = "", full_every: int = 1) -> None:
         self.way = way
         self._full_every = full_every
-        self._last: Base | None = None
+        self._last: ParentCheckpoint | None = None
         self._chain: list[Link] = []  # of the last checkpoint, which is the last item
         self._full_ones = 0  # so many checkpoints are full before another chain is tried
-        self.base: Base | None = None  # of the checkpoint in progress
+        self.base: ParentCheckpoint | None = None  # of the checkpoint in progress
         self.used: list[str] = []
 
     def begin(self, where: Path, folders: Sequence[str]) -> None:
@@ -96,7 +96,7 @@ class Increments:
         if incremental and 2 * new.bytes > self._chain[0].bytes:
             self._full_ones = self._full_every
         self.used = sorted({entry.way for entry in ranks if entry.way})
-        self._last = Base(path, epoch, tuple(folders))
+        self._last = ParentCheckpoint(path, epoch, tuple(folders))
 
     def due(self) -> Path | None:
         """The checkpoint that is to be folded now, so that the next but one need not be full; None if it is not time,

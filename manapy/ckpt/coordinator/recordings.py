@@ -34,7 +34,7 @@ class Agent(Protocol):
         """Send it a line."""
 
 
-class _OwnHost:
+class _OwnCollectors:
     """The coordinator as the agent of its own host."""
 
     def __init__(self, on_line: Callable[[Agent, str], bool]) -> None:
@@ -63,7 +63,7 @@ class Recordings:
 
     def __init__(self, agent_of: Callable[[str], Agent | None]) -> None:
         self._agent_of = agent_of
-        self._own: _OwnHost | None = None  # since the first question about this host
+        self._own: _OwnCollectors | None = None  # since the first question about this host
         self._streams: dict[str, _Stream] = {}
         self._names = map(str, itertools.count(1))
 
@@ -129,5 +129,5 @@ class Recordings:
         if host != socket.gethostname():
             return self._agent_of(host)
         if self._own is None:
-            self._own = _OwnHost(self.on_line)
+            self._own = _OwnCollectors(self.on_line)
         return self._own

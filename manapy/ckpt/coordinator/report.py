@@ -16,7 +16,7 @@ from .flow import Flow, Published, name_ranks
 from .later_stop import LaterStop
 from .mpi_init import InitWatch
 from .ranks import Ranks
-from .requests import Tickets
+from .requests import CheckpointCalls
 
 LATE_SECONDS = 10.0  # after the coordinator's start; from then on missing ranks are explained
 NAMED_MAX = 20  # ranks that are named one by one
@@ -35,7 +35,7 @@ class Report:
     ranks: Ranks
     flow: Flow
     init: InitWatch
-    tickets: Tickets
+    tickets: CheckpointCalls
     started: asyncio.Event
     busy: Callable[[], str]
     later_stop: LaterStop

@@ -139,7 +139,7 @@ class Requests:
         return batch
 
 
-class Tickets:
+class CheckpointCalls:
     """Calls of manapy.checkpoint(), which is collective.
 
     They become one request, once all ranks have called it, or TICKET_SECONDS after the first call.

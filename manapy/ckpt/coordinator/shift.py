@@ -42,7 +42,7 @@ class Shift:
         self._dir, self._agents = directory, agents
         self._names: tuple[str, str] = ("", "")  # of the job and of the store, for RDMA agents; since the first request
         self._store: central.CentralStore
-        self._desk: central.Desk
+        self._desk: central.KeyService
         self._serving: dict[Agent | None, asyncio.Future[str]] = {}  # why it cannot, or empty; None: our own host's
         self._own: agent.Agent | None = None
         self._task: asyncio.Task[None] | None = None  # in which our own host's runs
@@ -104,7 +104,7 @@ class Shift:
 
         record = job.read(self._dir)
         self._store = central.CentralStore()
-        self._desk = central.Desk(self._store)
+        self._desk = central.KeyService(self._store)
         self._names = place.job_name(self._dir), store.central_url(record.host, record.port)
 
     async def _serve_here(self) -> None:

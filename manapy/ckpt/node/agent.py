@@ -1,9 +1,9 @@
 """The agent of a node: the ranks of a node that is not rank 0's share its connection to the coordinator.
 
 The first rank of the node starts it (lowerhalf/join/node.c). Ranks speak to it as to the coordinator (control.h), over
-a Unix socket. It makes the lines of its ranks alike (clock/fold.py) and joins equal lines (bundle.py). So the
+a Unix socket. It makes the lines of its ranks alike (clock/line_merging.py) and joins equal lines (bundle.py). So the
 coordinator has one connection per node, and reads each line once that many ranks send. In a job of many nodes it has
-fewer: agents are connected to other agents (leader.py, tree.py), which join their lines in the same way.
+fewer: agents are connected to other agents (leader.py, lower_agents.py), which join their lines in the same way.
 
 Invariants
  1. The lines of a rank reach the coordinator in their order, and the other way round.
@@ -26,19 +26,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...clock.fold import Fold
+from ...clock.line_merging import LineMerger
 from ...core import processes
 from ...core.errors import CoordinatorError
 from ..bundle import Bundle, read
 from ..collectors import Collectors
 from ..protocol import join
 from ..segments import Segments
-from ..storage import LocalStorage
-from .door import Door
+from ..host_storage import LocalStorage
+from .listener import ListeningSocket
 from .leader import Leader, connect
-from .peer import Guest, Poll, encoded
+from .peer import AcceptedPeer, Poll, encoded
 from .shift import Shift
-from .tree import Tree
+from .lower_agents import LowerAgents
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-class Rank(Guest):
+class Rank(AcceptedPeer):
     """The connection of a rank. ``number``: after its HELLO; ``pid``: of the process that has opened it."""
 
     def __init__(self, connected: socket.socket, secret: bytes) -> None:
@@ -87,14 +87,14 @@ class Agent:
     """One node of one job."""
 
     def __init__(self, listener: socket.socket, secret: bytes, leader: Leader) -> None:
-        self._door, self._secret, self._leader = Door(listener), secret, leader
+        self._listener, self._secret, self._leader = ListeningSocket(listener), secret, leader
         self._poll = Poll()
         self._guests: set[Rank] = set()  # also those that have not sent HELLO yet
         self._ranks: dict[int, Rank] = {}
-        self._fold = Fold()
+        self._merger = LineMerger()
         self._up = Bundle()
         self._due = 0.0  # when the bundle must go up
-        self._tree = Tree(secret, self._poll, self._say, self._add_all)
+        self._tree = LowerAgents(secret, self._poll, self._say, self._add_all)
         self._segments = Segments()
         self._collectors = Collectors(self._say)
         self._shift = Shift(self._say)
@@ -103,7 +103,7 @@ class Agent:
 
     def serve(self) -> None:
         """Serve until the connection upwards ends."""
-        self._poll.add(self._door.fileno(), self._accept)
+        self._poll.add(self._listener.fileno(), self._accept)
         self._poll.add_peer(self._leader, self._on_orders)
         self._poll.add(self._collectors.fileno(), lambda _: self._collectors.ready())
         self._poll.add(self._shift.fileno(), lambda _: self._shift.ready())
@@ -177,7 +177,7 @@ class Agent:
         return join("KILL", 1, why)
 
     def _pass_down(self, ranks: tuple[int, ...], line: str, told: set[Rank]) -> None:
-        for some, order in self._fold.down(self._tree.take(ranks, line), line):
+        for some, order in self._merger.down(self._tree.take(ranks, line), line):
             data = encoded(order)
             for number in some:
                 if (peer := self._ranks.get(number)) is not None:
@@ -194,7 +194,7 @@ class Agent:
         for peer in self._guests:
             peer.socket.close()
         self._tree.close()
-        self._door.close()
+        self._listener.close()
         self._collectors.close()
         self._segments.remove()
         log.info("the job has ended, or its coordinator is lost")
@@ -203,7 +203,7 @@ class Agent:
     # ---- towards the ranks
 
     def _accept(self, _: int) -> None:
-        while (connected := self._door.accept()) is not None:
+        while (connected := self._listener.accept()) is not None:
             self._welcome(Rank(connected, self._secret))
 
     def _welcome(self, peer: Rank) -> None:
@@ -228,7 +228,7 @@ class Agent:
         if peer.number < 0:
             log.error("a rank did not say HELLO but %s", kind)
             return
-        for passed in self._fold.up(peer.number, line):
+        for passed in self._merger.up(peer.number, line):
             self._add(peer.number, passed)
 
     def _drop(self, peer: Rank) -> None:

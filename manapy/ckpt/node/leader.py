@@ -1,4 +1,4 @@
-"""The way of a node's agent to the coordinator: its own connection, or that of another agent (tree.py).
+"""The way of a node's agent to the coordinator: its own connection, or that of another agent (lower_agents.py).
 
 The agent connects to the coordinator first. In a job of many nodes the coordinator answers with the address of another
 agent, which is then connected to in place of it.

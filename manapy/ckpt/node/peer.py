@@ -70,7 +70,7 @@ class Peer:
         return True
 
 
-class Guest(Peer):
+class AcceptedPeer(Peer):
     """A connection that another process has opened, and must open by the handshake. Its lines get seals afterwards
     if they come over a network."""
 

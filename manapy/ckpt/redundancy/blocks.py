@@ -27,7 +27,7 @@ from ...core.files import replacing, sync
 from .. import transfer
 from ..store import levels, local, publish
 from . import code
-from .text import Images
+from .image_stream import Images
 
 PIECE = 1 << 18  # bytes of each source in memory
 

@@ -25,7 +25,7 @@ from ..shared.output import Output
 
 if TYPE_CHECKING:
     from ...trace.capture.locate import Found
-    from ..watch.looks import Seen
+    from ..watch.looks import LookResult
 
 EVERY = 1.0  # seconds between looks at a job of which ranks wait, if they are cheap
 SHARE = 0.01  # of a processor, for looks at a job that is well
@@ -78,7 +78,7 @@ def _tell(out: Output, **fields: Any) -> None:
     out.line(json.dumps(fields))
 
 
-def _keep(found: Found, seen: Seen, folder: Path) -> str:
+def _keep(found: Found, seen: LookResult, folder: Path) -> str:
     """Write the evidence: report.html, verdicts.json (with stacks), and a copy of the recording. Returns what could not
     be written, and why, or ""."""
     from ...core.errors import ManapyError, why

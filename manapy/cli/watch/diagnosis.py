@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...trace.capture.locate import Found
     from ...trace.hang.network import Probe
     from ...trace.host.runqueue import Sampler
-    from ...trace.live.diagnose import Looked
+    from ...trace.live.diagnose import DiagnosisState
     from ...trace.model.events import Trace
     from ...trace.model.schedule import Schedule
     from ...trace.model.verdict import State, Verdict
@@ -28,7 +28,7 @@ def look(
     sampler: Sampler | None = None,
     watched: WatchState | None = None,
     probe: Probe | None = None,
-    looked: Looked | None = None,
+    looked: DiagnosisState | None = None,
 ) -> tuple[Trace, list[Verdict]]:
     """Read a recording. Returns it and the verdicts.
 
@@ -59,9 +59,13 @@ def look(
 
 def _gone(found: Found, trace: Trace) -> frozenset[int]:
     """The ranks whose processes have ended and that have not finalized MPI in the part that was read."""
-    from ...trace.host import proc
+    from ...trace.host import process_state
 
-    here = {rank for rank, seen in proc.sight(trace).seen.items() if seen.state in (proc.DEAD, proc.ZOMBIE)}
+    here = {
+        rank
+        for rank, seen in process_state.sight(trace).seen.items()
+        if seen.state in (process_state.DEAD, process_state.ZOMBIE)
+    }
     elsewhere = found.others.gone() if found.others is not None else frozenset()
     return frozenset(rank for rank in here | elsewhere if rank in trace.ranks and not trace.ranks[rank].ended)
 
@@ -92,7 +96,7 @@ def judge(
     sampler: Sampler | None = None,
     watched: WatchState | None = None,
     probe: Probe | None = None,
-    looked: Looked | None = None,
+    looked: DiagnosisState | None = None,
 ) -> list[Verdict]:
     """The verdicts on a recording.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...trace.model.verdict import Verdict
 
 
-class Seen(NamedTuple):
+class LookResult(NamedTuple):
     """One look. ``over``: the job has ended, and this is the last one."""
 
     trace: Trace
@@ -45,20 +45,20 @@ def looks(
     plan: Schedule | None = None,
     probe: Probe | None = None,
     share: float | None = None,
-) -> Iterator[Seen]:
+) -> Iterator[LookResult]:
     """Look every ``every`` seconds, until the job has ended or a signal asks to leave. ``share``: invariant 3."""
-    from ...trace.live.diagnose import Looked
+    from ...trace.live.diagnose import DiagnosisState
     from ...trace.live.head_progress import Pulse
     from ...trace.model.verdict import State
     from ...trace.slow.alarms import WINDOW
     from ...trace.slow.slow import WatchState
 
-    pulse, watched, looked = Pulse(found.folder), WatchState(), Looked()
+    pulse, watched, looked = Pulse(found.folder), WatchState(), DiagnosisState()
     over = False
     while True:
         used = time.process_time()
         trace, verdicts = look(found, plan, sampler=sampler, watched=watched, probe=probe, looked=looked)
-        yield Seen(trace, verdicts, standing.look(verdicts, time.monotonic(), last=over), over)
+        yield LookResult(trace, verdicts, standing.look(verdicts, time.monotonic(), last=over), over)
         if over or leaving.asked:
             return
         over = _over(found, trace)
@@ -74,11 +74,11 @@ def looks(
 
 def _over(found: Found, trace: Trace) -> bool:
     """Has the job ended, as far as this host can see?"""
-    from ...trace.host import proc
+    from ...trace.host import process_state
 
     if all(known.ended for known in trace.ranks.values()):
         return True
-    here, gone = proc.here(trace), found.others.gone() if found.others else frozenset()
+    here, gone = process_state.here(trace), found.others.gone() if found.others else frozenset()
     return gone.union(here) >= set(trace.ranks) and all(
-        proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here
+        process_state.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == process_state.DEAD for r in here
     )

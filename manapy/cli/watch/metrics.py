@@ -29,7 +29,7 @@ EACH = 1024  # ranks
 
 
 @dataclass(frozen=True)
-class Look:
+class JobSample:
     """What the newest look has found.
 
     moment: when it ended; seconds of the monotonic clock, as are those of `standing`.
@@ -72,7 +72,7 @@ class Saved(NamedTuple):
     states: dict[str, int]
 
 
-def families(look: Look, saved: Saved | None, moment: float, now: float) -> Iterator[Any]:
+def families(look: JobSample, saved: Saved | None, moment: float, now: float) -> Iterator[Any]:
     """Yield all metrics. saved: None for a job without checkpoints. moment: seconds of the monotonic clock; now: since
     the epoch."""
     names = {"recording": look.recording} | ({"id": saved.id} if saved is not None else {})
@@ -107,7 +107,7 @@ def _ranks(rows: list[Row]) -> Iterator[Any]:
     yield _gauge("rank_mostly_waits_for", text, mostly, "rank", "host")
 
 
-def _counters(look: Look) -> Iterator[Any]:
+def _counters(look: JobSample) -> Iterator[Any]:
     """What each rank, or host, has done so far."""
     totals, lost = look.totals, "Records of calls that were overwritten before a look read them."
     sent, waited = "Bytes given to sends and collectives in", "Time for which the rank waited for others in MPI, in"
@@ -144,7 +144,7 @@ def _efficiency(known: Efficiency | None) -> Iterator[Any]:
         yield _gauge(f"{name}_efficiency_ratio", text, [((), getattr(known, name, None))])
 
 
-def _verdicts(look: Look, moment: float) -> Iterator[Any]:
+def _verdicts(look: JobSample, moment: float) -> Iterator[Any]:
     stands: dict[tuple[str, ...], float] = {}
     for verdict, since in look.standing:
         labels = verdict.state.value, verdict.cause.value, "" if verdict.rank is None else str(verdict.rank)

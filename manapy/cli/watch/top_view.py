@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...trace.capture import layout, rings
-from ...trace.host import proc, runqueue
+from ...trace.host import process_state, runqueue
 from ...trace.live import rank_rows
 from ...trace.live.rank_rows import Row
 from ...trace.model import stages
@@ -44,10 +44,10 @@ class View:
         self.misfit = ""
         self.judging = 0.0  # processor time of all verdicts, in seconds
         self.due = 0.0
-        self._sight: proc.Sight | None = None
+        self._sight: process_state.ProcessSample | None = None
         # sampled at each look: verdicts know which ranks waited for a processor since the first
         self._sampler = runqueue.Sampler()
-        self._files = max(sum(1 for _ in layout.trace_files(found.folder)), 1)
+        self._files = max(sum(1 for _ in layout.files_in(found.folder)), 1)
         if found.others is not None:
             found.others.total = WHY
         self._reader = rings.Reader(found.folder, keep=self._each(WHY), others=found.others)
@@ -57,11 +57,17 @@ class View:
         self._reader.poll()
         trace = self._reader.trace(self._each(ROWS))
         self._files = max(len(trace.ranks), 1)
-        before, self._sight = self._sight, proc.sight(trace) if self.found.live else proc.Sight(0, {})
-        trace = proc.described(trace, before or self._sight, self._sight)
-        if any(known.process in (proc.DEAD, proc.ZOMBIE) and not known.ended for known in trace.ranks.values()):
+        before, self._sight = (
+            self._sight,
+            process_state.sight(trace) if self.found.live else process_state.ProcessSample(0, {}),
+        )
+        trace = process_state.described(trace, before or self._sight, self._sight)
+        if any(
+            known.process in (process_state.DEAD, process_state.ZOMBIE) and not known.ended
+            for known in trace.ranks.values()
+        ):
             self._reader.poll()  # it may have finalized MPI after the first poll
-            trace = proc.described(self._reader.trace(self._each(ROWS)), before or self._sight, self._sight)
+            trace = process_state.described(self._reader.trace(self._each(ROWS)), before or self._sight, self._sight)
         if self.found.live:
             self._sampler.watch(trace)
             self._sampler.sample()
@@ -79,11 +85,11 @@ class View:
         """One thread's share of so many records."""
         return max(records // self._files, FEWEST)
 
-    def _judge(self, before: proc.Sight) -> None:
+    def _judge(self, before: process_state.ProcessSample) -> None:
         began = time.process_time()
         assert self._sight is not None
         self._reader.poll()  # a process that was dead at that look has already recorded everything
-        trace = proc.described(self._reader.trace(self._each(WHY)), before, self._sight)
+        trace = process_state.described(self._reader.trace(self._each(WHY)), before, self._sight)
         self.verdicts = judge(self.found, trace, self.given, live=False, sampler=self._sampler)
         if self.given is None:
             self.plan = _inferred(trace)

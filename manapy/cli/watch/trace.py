@@ -271,7 +271,7 @@ def _files(folder: Path) -> set[tuple[str, int]]:
     from ...trace.capture import layout
 
     found = set()
-    for path in layout.trace_files(folder):
+    for path in layout.files_in(folder):
         with contextlib.suppress(FileNotFoundError):
             found.add((path.name, path.stat().st_ino))
     return found
@@ -320,7 +320,7 @@ def _record(options: argparse.Namespace, out: Output) -> int:
 
     if options.every <= 0:
         raise UsageError("--every must be more than 0")
-    if any(layout.trace_files(options.out)):
+    if any(layout.files_in(options.out)):
         raise UsageError(f"{options.out} already contains a recording")
     found = arguments.recording(options, out)
     if found.others is not None:

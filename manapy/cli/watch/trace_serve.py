@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ...trace.capture.locate import Found
     from ...trace.model.events import Trace
     from ...trace.model.schedule import Schedule
-    from .looks import Seen
-    from .metrics import Look, Saved
+    from .looks import LookResult
+    from .metrics import JobSample, Saved
 
 SHARE = 0.01  # of a processor
 FRESH = 1.0  # seconds
@@ -83,7 +83,7 @@ class View:
 
     def __init__(self, found: Found, plan: Schedule | None) -> None:
         self._found, self._plan = found, plan
-        self._look: Look | None = None
+        self._look: JobSample | None = None
         self._saved: Saved | None = None
         self._before: Trace | None = None
         self._totals: Any = None
@@ -93,17 +93,17 @@ class View:
         self.number = 0  # of looks so far
         self.ended = False
 
-    def add(self, seen: Seen, standing: Any) -> None:
+    def add(self, seen: LookResult, standing: Any) -> None:
         """Take a look's results."""
-        from ...trace.host import proc
+        from ...trace.host import process_state
         from ...trace.live import rank_rows
         from ...trace.live.diagnose import labels_of, state
         from ...trace.live.totals import Totals, iteration_seconds
         from ...trace.model.efficiency import efficiency
-        from .metrics import Look
+        from .metrics import JobSample
 
-        sight = proc.sight(seen.trace)
-        trace = proc.described(seen.trace, sight, sight)
+        sight = process_state.sight(seen.trace)
+        trace = process_state.described(seen.trace, sight, sight)
         labels, _ = labels_of(trace, self._plan)
         rows = rank_rows.rows(self._before, trace, labels)
         self._totals = self._totals or Totals(trace.size)
@@ -112,7 +112,7 @@ class View:
         self._verdicts.update((verdict.state.value, verdict.cause.value) for verdict in seen.news.new)
         self.number += 1
         self.ended = rank_rows.over(trace)
-        self._look = Look(
+        self._look = JobSample(
             time.monotonic(),
             self.number,
             trace.job or self._found.folder.name,

@@ -117,7 +117,7 @@ def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Ou
     """Save or end a job that is stuck. Raises JobError if it cannot be saved."""
     from ...ckpt import command
     from ...core.errors import JobError
-    from ...trace.host import proc
+    from ...trace.host import process_state
     from ...trace.model.verdict import Cause
 
     if what == "checkpoint":
@@ -131,11 +131,11 @@ def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Ou
     if found.job is not None:
         command.stop(found.job, checkpoint=False, progress=out.note)
     else:
-        for rank in proc.here(trace):
+        for rank in process_state.here(trace):
             known = trace.ranks[rank]
             if (
                 known.pid_start
-                and proc.look(known.pid, known.pid_start).state != proc.DEAD
+                and process_state.look(known.pid, known.pid_start).state != process_state.DEAD
                 and _is_owners(known.pid, found.folder)
             ):
                 os.kill(known.pid, signal.SIGKILL)

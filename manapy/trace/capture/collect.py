@@ -41,7 +41,7 @@ import numpy as np
 
 from ...ckpt.store.job import Job
 from ...core.errors import JobError
-from ..host import activity, proc, runqueue, stacks
+from ..host import activity, process_state, runqueue, stacks
 from ..model.events import Rank, Trace
 from . import clocks, format, tsc_clock
 from .reach import LostError, ThroughAgent, ThroughShell, Way, remote_shell
@@ -72,11 +72,11 @@ class Tails:
         self._tails: dict[tuple[str, int], Tail] = {}
         self._sent: dict[tuple[str, int], dict[int, bytes]] = {}  # heads, by offset
         self._tables: dict[tuple[str, int], list[int]] = {}  # number of entries of both tables sent so far
-        self._sight: proc.Sight | None = None
+        self._sight: process_state.ProcessSample | None = None
 
     def news(self) -> tuple[dict[str, Any], list[bytes]]:
         """Return the new data: for each file its size, and the offsets of the bytes that follow; and what its processes
-        do. Waits until the last look is at least proc.INTERVAL seconds ago, if a process is alive."""
+        do. Waits until the last look is at least process_state.INTERVAL seconds ago, if a process is alive."""
         self._look_for_files()
         ranks = self._ranks()
         monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -92,12 +92,12 @@ class Tails:
                 }
             )
             data += [part for _, part in patches]
-        alive = any(known["process"] != proc.DEAD for known in ranks)
+        alive = any(known["process"] != process_state.DEAD for known in ranks)
         return {"monotonic": monotonic, "alive": alive, "ranks": ranks, "files": files}, data
 
     def _look_for_files(self) -> None:
         own = socket.gethostname()
-        for path in format.trace_files(self.folder):
+        for path in format.files_in(self.folder):
             with contextlib.suppress(OSError, ValueError):  # it is gone, being created, or no trace file
                 key = path.name, path.stat().st_ino
                 if key in self._tails:
@@ -108,8 +108,8 @@ class Tails:
                     self._sent[key], self._tables[key] = {}, [0, 0]
 
     def _ranks(self) -> list[dict[str, Any]]:
-        """Return what was seen of each process that has not ended by itself, as proc.examine does, but over the time
-        since the last look."""
+        """Return what was seen of each process that has not ended by itself, as process_state.examine does, but over
+        the time since the last look."""
         ranks: dict[int, Rank] = {}
         for tail in self._tails.values():
             head = tail.head
@@ -121,15 +121,15 @@ class Tails:
         before = self._sight
         if (
             before is not None
-            and (left := before.at + proc.INTERVAL - time.monotonic()) > 0
-            and any(seen.state != proc.DEAD for seen in before.seen.values())
+            and (left := before.at + process_state.INTERVAL - time.monotonic()) > 0
+            and any(seen.state != process_state.DEAD for seen in before.seen.values())
         ):
             time.sleep(left)
-        self._sight = proc.sight(trace)
+        self._sight = process_state.sight(trace)
         self.sampler.watch(trace)
         self.sampler.sample()
         after, self._sampled = self._sampled, time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        seen = proc.described(trace, before or self._sight, self._sight).ranks
+        seen = process_state.described(trace, before or self._sight, self._sight).ranks
         return [
             {
                 "rank": rank,
@@ -380,7 +380,10 @@ class Hosts:
     def gone(self) -> frozenset[int]:
         """Return ranks whose processes there are dead although they did not end by themselves."""
         return frozenset(
-            rank for mirror in self.mirrors for (rank, _), seen in mirror.ranks.items() if seen["process"] == proc.DEAD
+            rank
+            for mirror in self.mirrors
+            for (rank, _), seen in mirror.ranks.items()
+            if seen["process"] == process_state.DEAD
         )
 
     def stack(self, rank: Rank) -> list[str]:
@@ -402,7 +405,7 @@ class Hosts:
         except LostError:
             return []
 
-    def activity(self, suspects: dict[int, activity.Suspect]) -> dict[int, activity.Doing]:
+    def activity(self, suspects: dict[int, activity.Suspect]) -> dict[int, activity.ObservedActivity]:
         """Return what the processes of ranks of other hosts do: activity.Activity, asked there, on all hosts at once.
         Ranks for which it can't be learned are left out."""
         asked: dict[str, list[list[Any]]] = {}
@@ -426,7 +429,9 @@ class Hosts:
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return {
-                rank: activity.Doing(what, still) for answer in pool.map(ask, asked) for rank, what, still in answer
+                rank: activity.ObservedActivity(what, still)
+                for answer in pool.map(ask, asked)
+                for rank, what, still in answer
             }
 
     def _running(self) -> Job | None:

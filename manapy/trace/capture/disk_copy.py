@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...core.errors import UsageError
 from . import clocks, format, tsc_clock
-from .rings import Elsewhere, NoTraceError, trace_files
+from .rings import OtherHosts, NoTraceError, trace_files
 from .tail import Tail, runs
 from .tracefile import UnfinishedError
 
@@ -101,7 +101,7 @@ class Recording:
     `out` is created. At most `limit` bytes are written. problems: files that can't be copied, and why, one line each.
     """
 
-    def __init__(self, folder: Path, out: Path, limit: int, others: Elsewhere | None = None) -> None:
+    def __init__(self, folder: Path, out: Path, limit: int, others: OtherHosts | None = None) -> None:
         self.folder, self.out, self.limit, self.others = folder, out, limit, others
         self.copies: dict[int, _Copy] = {}  # by rank
         self.seen: dict[int, Path] = {}  # files at the last look, by rank

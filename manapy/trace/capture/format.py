@@ -31,11 +31,11 @@ from .layout import (
     RingStruct as RingStruct,
     SampleStruct as SampleStruct,
     file_name as file_name,
+    files_in as files_in,
     job_name as job_name,
     rank_and_generation as rank_and_generation,
     root as root,
     text as text,
-    trace_files as trace_files,
 )
 
 RECORD = np.dtype(

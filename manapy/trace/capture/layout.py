@@ -149,7 +149,7 @@ def rank_and_generation(path: Path) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def trace_files(folder: Path) -> Iterator[Path]:
+def files_in(folder: Path) -> Iterator[Path]:
     """Return the trace files in a folder; none if there is no folder."""
     return (path for path in folder.glob("rank-*.trace") if rank_and_generation(path))
 

@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 def is_recording(folder: Path) -> bool:
     """Return whether there are trace files in a folder."""
-    return any(format.trace_files(folder))
+    return any(format.files_in(folder))
 
 
 def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | None = None) -> Found:
@@ -165,7 +165,7 @@ def _from_here(folder: Path) -> bool:
 
 def _lives(folder: Path) -> bool:
     """Return whether a process of this host still writes there."""
-    for path in format.trace_files(folder):
+    for path in format.files_in(folder):
         try:
             if TraceFile(path).alive:
                 return True

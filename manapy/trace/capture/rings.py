@@ -67,7 +67,7 @@ class Mirror:
     waits: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
-class Elsewhere(Protocol):
+class OtherHosts(Protocol):
     """The job's other hosts (collect.py)."""
 
     @property
@@ -89,12 +89,12 @@ class Elsewhere(Protocol):
         """Return ranks whose processes there are dead."""
 
 
-def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
+def trace_files(*folders: Path, others: OtherHosts | None = None) -> list[Path]:
     """Return the files of each rank's generations, each once. If hosts share a folder, the file here is used: it is
     newer than any copy of it."""
     found: dict[str, Path] = {}
     for folder in (*folders, *(mirror.folder for mirror in (others.mirrors if others else ()))):
-        for path in format.trace_files(folder):
+        for path in format.files_in(folder):
             found.setdefault(path.name, path)
     return [found[name] for name in sorted(found)]
 
@@ -106,7 +106,7 @@ class Reader:
     others: the job's other hosts.
     """
 
-    def __init__(self, *folders: Path, keep: int = KEEP, total: int = TOTAL, others: Elsewhere | None = None) -> None:
+    def __init__(self, *folders: Path, keep: int = KEEP, total: int = TOTAL, others: OtherHosts | None = None) -> None:
         self.folders, self.keep, self.total, self.others = folders, keep, total, others
         self.problems: list[str] = []
         self._files: dict[Path, RingFile] = {}
@@ -466,7 +466,7 @@ def _peers(peer: np.ndarray, comm: np.ndarray, own: list[Communicator]) -> np.nd
     return np.where(known, world[np.where(known, start + peer, 0)], np.where(named, peer, NO_PEER)).astype(np.int32)
 
 
-def read(*folders: Path, others: Elsewhere | None = None) -> Trace:
+def read(*folders: Path, others: OtherHosts | None = None) -> Trace:
     """Look once at the trace files in these folders, and at the job's other hosts."""
     reader = Reader(*folders, others=others)
     reader.poll()

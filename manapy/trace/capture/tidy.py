@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..host import proc
+from ..host import process_state
 from . import layout
 
 KEEP = 512 << 20  # bytes
@@ -81,7 +81,7 @@ def remove(folder: Path) -> bool:
 
 def lives(folder: Path) -> bool:
     """Return whether a process may still write there."""
-    return any(_lives(path) for path in layout.trace_files(folder))
+    return any(_lives(path) for path in layout.files_in(folder))
 
 
 def _ended(folder: Path) -> Ended | None:
@@ -89,7 +89,7 @@ def _ended(folder: Path) -> Ended | None:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid():
         return None
-    files = list(layout.trace_files(folder))
+    files = list(layout.files_in(folder))
     if not files or any(_lives(path) for path in files):
         return None
     known = [path.stat() for path in files]
@@ -109,5 +109,5 @@ def _lives(path: Path) -> bool:
         return False
     return (
         head.host.decode(errors="replace") != socket.gethostname()
-        or proc.look(head.pid, head.pid_start).state != proc.DEAD
+        or process_state.look(head.pid, head.pid_start).state != process_state.DEAD
     )

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..host import proc
+from ..host import process_state
 from ..model.events import Op
 from . import format
 
@@ -100,7 +100,11 @@ class TraceFile:
         head = self.head
         if head.end != format.RUNNING:
             return False
-        return proc.look(head.pid, head.pid_start).state != proc.DEAD if self.host == socket.gethostname() else None
+        return (
+            process_state.look(head.pid, head.pid_start).state != process_state.DEAD
+            if self.host == socket.gethostname()
+            else None
+        )
 
     def ring(self, i: int) -> format.RingStruct:
         """Return the head of a ring, as it is now. If its numbers are impossible, the ring counts as never used."""

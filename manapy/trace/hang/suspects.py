@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.units import span
 from ..host import activity
-from ..host.proc import BUSY, DEAD, STOPPED, ZOMBIE
+from ..host.process_state import BUSY, DEAD, STOPPED, ZOMBIE
 from ..host.runqueue import Delays
 from ..model import calls
 from ..model.events import OPEN, Op, Trace

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.proc import STATE, children, stat_fields
-from . import proc
-from .proc import BUSY
+from . import process_state
+from .process_state import BUSY
 
 INTERVAL = 0.5  # seconds between two looks, if there was none before
 QUIET = 5.0  # after so many seconds without activity, a process counts as doing nothing
@@ -43,7 +43,7 @@ READY = "waits for a processor"
 class Suspect:
     """A process, and its threads that are in an MPI call.
 
-    start: start time of the process (proc.py); 0: not known.
+    start: start time of the process (process_state.py); 0: not known.
     inside: kernel ids of these threads.
     """
 
@@ -53,7 +53,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Doing:
+class ObservedActivity:
     """what: the activity that was seen, or NOTHING. still: for how many seconds the process has done nothing."""
 
     what: str
@@ -61,7 +61,7 @@ class Doing:
 
 
 @dataclass
-class Sight:
+class ActivitySample:
     """What one look saw of a process and its descendants. Keys are (process id, thread id).
 
     at: when, seconds of the monotonic clock.
@@ -91,7 +91,7 @@ class _Known:
     what: what it was last seen to do.
     """
 
-    sight: Sight
+    sight: ActivitySample
     since: float
     what: str = NOTHING
 
@@ -103,7 +103,7 @@ class Activity:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], _Known] = {}
 
-    def look(self, suspects: Mapping[int, Suspect]) -> dict[int, Doing]:
+    def look(self, suspects: Mapping[int, Suspect]) -> dict[int, ObservedActivity]:
         """Return the activity of suspects, by rank. Ranks whose processes can't be looked at are left out. This takes
         INTERVAL seconds for new processes. A process that was never seen to do anything is watched until it does
         something, or has done nothing for QUIET seconds."""
@@ -120,23 +120,23 @@ class Activity:
             stored |= {rank for rank, sight in sights.items() if sight.stored}
         return {rank: self._compared(keys[rank], sight, rank in stored) for rank, sight in sights.items()}
 
-    def _undecided(self, key: tuple[int, int], now: Sight, fresh: bool) -> bool:
+    def _undecided(self, key: tuple[int, int], now: ActivitySample, fresh: bool) -> bool:
         """Return whether it is too early to say what a process does."""
         known = self._known[key]
         if fresh and now.at - known.sight.at < INTERVAL:
             return True
         return not (known.what or now.stored or now.at - known.since >= QUIET or done(known.sight, now))
 
-    def _compared(self, key: tuple[int, int], now: Sight, stored: bool) -> Doing:
+    def _compared(self, key: tuple[int, int], now: ActivitySample, stored: bool) -> ObservedActivity:
         known = self._known[key]
         if what := STORAGE if stored else done(known.sight, now):
             known.since, known.what = now.at, what
         known.sight = now
         still = now.at - known.since
-        return Doing(known.what) if still < QUIET else Doing(NOTHING, still)
+        return ObservedActivity(known.what) if still < QUIET else ObservedActivity(NOTHING, still)
 
 
-def done(before: Sight, now: Sight) -> str:
+def done(before: ActivitySample, now: ActivitySample) -> str:
     """Return what was done between two looks. Bytes and processor time of a process or thread that is new count from
     zero."""
     took = max(now.at - before.at, 1e-3)
@@ -158,12 +158,12 @@ def _grown(before: Mapping[tuple[int, int], int], now: Mapping[tuple[int, int], 
     return sum(max(time - before.get(task, 0), 0) for task, time in now.items())
 
 
-def _sight(suspect: Suspect) -> Sight | None:
+def _sight(suspect: Suspect) -> ActivitySample | None:
     """Look at a suspect. Returns None if it is gone, or can't be looked at."""
-    if proc.look(suspect.pid, suspect.start).state == proc.DEAD:
+    if process_state.look(suspect.pid, suspect.start).state == process_state.DEAD:
         return None
     main = suspect.pid, suspect.pid
-    found = Sight(time.monotonic(), None if suspect.pid in suspect.inside else main)
+    found = ActivitySample(time.monotonic(), None if suspect.pid in suspect.inside else main)
     try:
         for pid in _family(suspect.pid):
             _add(found, pid, suspect.inside)
@@ -172,7 +172,7 @@ def _sight(suspect: Suspect) -> Sight | None:
     return found if found.ran or suspect.inside else None
 
 
-def _add(found: Sight, pid: int, inside: Collection[int]) -> None:
+def _add(found: ActivitySample, pid: int, inside: Collection[int]) -> None:
     """Add one process to a look. An error in reading it ends the whole look, unless the process has just ended."""
     base = Path(f"/proc/{pid}")
     try:

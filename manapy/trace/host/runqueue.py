@@ -27,7 +27,7 @@ import numpy as np
 
 from ...core.proc import STATE, stat_fields
 from ..model.events import Trace
-from . import proc
+from . import process_state
 
 EVERY = 0.05  # seconds between two samples, unless somebody wants fewer
 KEEP = 12_000  # number of samples of a rank that are kept: ten minutes
@@ -113,7 +113,7 @@ class Sampler:
     def watch(self, trace: Trace) -> None:
         """Sample these ranks from now on, if they run here."""
         with self._lock:
-            for rank in proc.here(trace):
+            for rank in process_state.here(trace):
                 known = trace.ranks[rank]
                 before = self._processes.get(rank)
                 if before is None or (before.pid, before.start) != (known.pid, known.pid_start):
@@ -169,7 +169,7 @@ def _sample(process: _Process, now: int) -> None:
 
 def _tasks(process: _Process) -> list[Path]:
     """Return the threads of a process, if it is still the same process."""
-    if proc.look(process.pid, process.start).state == proc.DEAD:
+    if process_state.look(process.pid, process.start).state == process_state.DEAD:
         return []
     try:
         return list(Path(f"/proc/{process.pid}/task").iterdir())

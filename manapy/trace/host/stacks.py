@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import proc
+from . import process_state
 
 LINES = 12  # largest number of lines
 SECONDS = 10.0  # time limit of py-spy
@@ -16,8 +16,8 @@ SECONDS = 10.0  # time limit of py-spy
 
 def of(pid: int, start: int = 0) -> list[str]:
     """Return evidence, one line each. Empty if nothing can be learned (no such process, or no permission)."""
-    seen = proc.look(pid, start)
-    if seen.state == proc.DEAD:
+    seen = process_state.look(pid, start)
+    if seen.state == process_state.DEAD:
         return []
     # for a running process, the kernel shows only its last interrupt
     return _python(pid) or (_kernel(pid, seen) if seen.state != "R" else [])
@@ -43,7 +43,7 @@ def _python(pid: int) -> list[str]:
     return [f"py-spy: {line}" for line in lines[:LINES]] if not done.returncode else []
 
 
-def _kernel(pid: int, seen: proc.Seen) -> list[str]:
+def _kernel(pid: int, seen: process_state.ProcessState) -> list[str]:
     found = []
     if seen.wchan not in ("", "0"):
         found.append(f"process {pid} waits in the kernel's {seen.wchan}")

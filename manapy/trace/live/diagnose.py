@@ -15,8 +15,8 @@ import numpy as np
 from ..hang import hang
 from ..hang.network import Probe
 from ..hang.timeouts import Memory
-from ..host import proc, stacks
-from ..host.activity import Activity, Doing, Suspect
+from ..host import process_state, stacks
+from ..host.activity import Activity, ObservedActivity, Suspect
 from ..host.runqueue import Delays, Sampler
 from ..model import match, stages
 from ..model.events import OPEN, Op, Rank, Trace
@@ -37,15 +37,15 @@ class Judge(Protocol):
     ) -> list[Verdict]: ...
 
 
-class Elsewhere(Protocol):
+class RemoteProcesses(Protocol):
     """The questions that can be asked about processes of other hosts (collect.Hosts)."""
 
     def stack(self, rank: Rank) -> list[str]: ...
-    def activity(self, suspects: dict[int, Suspect]) -> dict[int, Doing]: ...
+    def activity(self, suspects: dict[int, Suspect]) -> dict[int, ObservedActivity]: ...
 
 
 @dataclass
-class Looked:
+class DiagnosisState:
     """Data that one look at a job keeps for the next one: the activity of its processes, and how long ranks were late
     that went on in the end."""
 
@@ -60,17 +60,17 @@ def diagnose(
     live: bool = False,
     died: int | None = None,
     parked: frozenset[int] = frozenset(),
-    others: Elsewhere | None = None,
+    others: RemoteProcesses | None = None,
     sampler: Sampler | None = None,
     judge: Judge = slow.verdicts,
     probe: Probe | None = None,
-    looked: Looked | None = None,
+    looked: DiagnosisState | None = None,
 ) -> list[Verdict]:
     """Return verdicts, the gravest first.
 
     If a schedule doesn't fit, it is not used, and the evidence says so.
 
-    live: the trace is current, so processes of this host are inspected, which takes proc.INTERVAL seconds.
+    live: the trace is current, so processes of this host are inspected, which takes process_state.INTERVAL seconds.
     died: for a job that is over, the rank that died first.
     parked: ranks that a checkpoint holds.
     others: the job's other hosts.
@@ -83,12 +83,12 @@ def diagnose(
         sampler = sampler or Sampler()
         sampler.watch(trace)
         sampler.sample()
-        trace = proc.examine(trace)
+        trace = process_state.examine(trace)
         sampler.sample()
     delays = sampler.delays(trace) if sampler is not None else None
     matching = match.match(trace)
     labels, misfit = labels_of(trace, schedule)
-    looked = looked or Looked()
+    looked = looked or DiagnosisState()
 
     def judged(trace: Trace) -> list[Verdict]:
         return hang.verdicts(
@@ -173,7 +173,7 @@ def state(verdicts: list[Verdict]) -> State:
     return State.HEALTHY
 
 
-def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewhere | None) -> Trace:
+def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: RemoteProcesses | None) -> Trace:
     """Inspect the processes of these ranks, all at the same time on this host, and on others."""
     inside = (trace.events["exit"] == OPEN) & (trace.events["op"] != Op.FILE)  # a file call reads and writes
     suspects = {}
@@ -185,7 +185,7 @@ def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewh
             known.pid_start,
             frozenset(known.threads[thread] for thread in calling if thread in known.threads),
         )
-    here = set(proc.here(trace))
+    here = set(process_state.here(trace))
     found = look.look({rank: suspect for rank, suspect in suspects.items() if rank in here})
     if others is not None and (elsewhere := {rank: suspect for rank, suspect in suspects.items() if rank not in here}):
         found |= others.activity(elsewhere)
@@ -193,12 +193,12 @@ def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewh
     return replace(trace, ranks=trace.ranks | seen)
 
 
-def _with_stack(verdict: Verdict, trace: Trace, others: Elsewhere | None) -> Verdict:
+def _with_stack(verdict: Verdict, trace: Trace, others: RemoteProcesses | None) -> Verdict:
     """Return the verdict with the stack of its rank's process as evidence."""
     known = trace.ranks.get(verdict.rank) if verdict.rank is not None else None
     if known is None:
         return verdict
-    if known.rank in proc.here(trace):
+    if known.rank in process_state.here(trace):
         found = stacks.of(known.pid, known.pid_start)
     else:
         found = others.stack(known) if others is not None else []

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..hang import waitfor
 from ..hang.waitfor import Graph, Open
-from ..host import proc
+from ..host import process_state
 from ..model import calls, match, waits
 from ..model.events import OPEN, PROC_NULL, Flag, Rank, Trace
 from ..model.match import IS_COLLECTIVE, IS_SEND, Matching, first_of_call
@@ -187,14 +187,14 @@ def summary(name: str, group: Sequence[Row]) -> Host:
 
 def over(trace: Trace) -> bool:
     """Return whether all ranks that can be seen from here have ended."""
-    return all(known.ended or known.process == proc.DEAD for known in trace.ranks.values())
+    return all(known.ended or known.process == process_state.DEAD for known in trace.ranks.values())
 
 
 # ---- what a rank is doing ----
 
 
 def _halted(known: Rank) -> bool:
-    return not known.ended and known.process in (proc.DEAD, *proc.STOPPED, proc.ZOMBIE)
+    return not known.ended and known.process in (process_state.DEAD, *process_state.STOPPED, process_state.ZOMBIE)
 
 
 def _doing(
@@ -212,7 +212,7 @@ def _doing(
     if known.ended:
         state = State.FINISHED
     elif _halted(known):
-        state = State.STOPPED if known.process in proc.STOPPED else State.DEAD
+        state = State.STOPPED if known.process in process_state.STOPPED else State.DEAD
     elif opened is None and known.paused:
         state, since = State.PAUSED, known.pauses[-1][0]
     elif opened is None:

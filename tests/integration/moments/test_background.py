@@ -38,7 +38,7 @@ def changing(job: Job, megabytes: int = 30) -> Job:
     return job
 
 
-def take(job: Job) -> command.Taken:
+def take(job: Job) -> command.CheckpointResult:
     return command.take(naming.job(str(job.dir)))
 
 
@@ -58,7 +58,7 @@ def writers(ranks: list[int]) -> list[int]:
     return found
 
 
-def stopped_writers(job: Job, aside: ThreadPoolExecutor) -> tuple[Future[command.Taken], list[int]]:
+def stopped_writers(job: Job, aside: ThreadPoolExecutor) -> tuple[Future[command.CheckpointResult], list[int]]:
     """A checkpoint whose images aren't complete, and its writers, which stand still. A writer may end before this finds
     it. Then the next checkpoint is tried."""
     ranks = job.pids()
@@ -101,7 +101,7 @@ def ends_well(job: Job) -> None:
     assert "ok" in job.finish().splitlines(), job.report()
 
 
-def failure(request: Future[command.Taken]) -> str:
+def failure(request: Future[command.CheckpointResult]) -> str:
     with pytest.raises(ManapyError) as error:
         request.result(PATIENCE)
     return str(error.value)

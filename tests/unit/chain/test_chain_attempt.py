@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from histories import History
-from manapy.chain.attempt import Attempt, Look, Outcome, Policy
+from manapy.chain.attempt import AllocationState, Attempt, Outcome, Policy
 from manapy.ckpt import command
 from manapy.ckpt.store import job
 from manapy.core import processes
@@ -26,8 +26,8 @@ class Surroundings:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
 
-    def look(self) -> Look:
-        return Look(self.deadline, "it is time")
+    def look(self) -> AllocationState:
+        return AllocationState(self.deadline, "it is time")
 
     def on_signal(self, number: int) -> str:
         return ""

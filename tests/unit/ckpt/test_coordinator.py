@@ -16,7 +16,7 @@ import pytest
 from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
 from manapy.ckpt import command
 from manapy.ckpt.coordinator import connections, coordinator, flow, later_stop, ranks, report, requests
-from manapy.ckpt.coordinator.requests import Requests, Tickets
+from manapy.ckpt.coordinator.requests import Requests, CheckpointCalls
 from manapy.ckpt.store import job, publish
 from manapy.clock import WORLD
 from manapy.core import processes
@@ -558,7 +558,7 @@ def test_program_asks(tmp_path: Path) -> None:
 def test_patience_with_one_call_does_not_end_the_next() -> None:
     async def test() -> None:
         requests = Requests()
-        tickets = Tickets(2, requests)
+        tickets = CheckpointCalls(2, requests)
         tickets.add(0, 1)
         patience = tickets._patience
         tickets.add(1, 1)

@@ -18,7 +18,7 @@ from manapy.chain import steps
 from manapy.ckpt import protocol
 from manapy.ckpt.coordinator import ranks
 from manapy.ckpt.node import leader
-from manapy.ckpt.node.door import Door
+from manapy.ckpt.node.listener import ListeningSocket
 from manapy.ckpt.store import job
 from manapy.core import handshake
 from waiting import until
@@ -173,7 +173,7 @@ def test_no_descriptors_are_free(caplog: pytest.LogCaptureFixture) -> None:
     """Who comes is sent away at once, and can come later."""
     taken: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        door, where = Door(listener), listener.getsockname()
+        door, where = ListeningSocket(listener), listener.getsockname()
         came = [socket.create_connection(where) for _ in range(3)]
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, limit[1]))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from manapy.ckpt.redundancy import code, failure_groups, policy
 from manapy.ckpt.redundancy.stripes import NAME, Group
-from manapy.ckpt.redundancy.text import Block
+from manapy.ckpt.redundancy.image_stream import Block
 from manapy.core.errors import CheckpointError
 
 shapes = st.sampled_from(["xor", "rs:1+1", "rs:1+2", "rs:2+2", "rs:4+2", "rs:3+3", "rs:5+1"])

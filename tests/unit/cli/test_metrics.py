@@ -17,7 +17,7 @@ from prometheus_client.openmetrics import exposition, parser
 from traces import receive, saved
 
 from manapy import cli
-from manapy.cli.watch.metrics import EACH, Look, Saved, families
+from manapy.cli.watch.metrics import EACH, JobSample, Saved, families
 from manapy.trace.capture import format
 from manapy.trace.live.rank_rows import Row, State
 from manapy.trace.live.totals import Totals
@@ -30,11 +30,11 @@ STOPPED = Verdict(verdict.State.HUNG, "rank 1 is stopped", Cause.STOPPED, 1)
 KNOT = Verdict(verdict.State.HUNG, "deadlock", Cause.DEADLOCK)
 
 
-def looked(rows: list[Row], *standing: tuple[Verdict, float]) -> Look:
+def looked(rows: list[Row], *standing: tuple[Verdict, float]) -> JobSample:
     totals = Totals(len(rows))
     totals.calls += np.arange(len(rows))
     totals.sent += 8.0
-    return Look(
+    return JobSample(
         50.0,
         3,
         "job",
@@ -48,7 +48,7 @@ def looked(rows: list[Row], *standing: tuple[Verdict, float]) -> Look:
     )
 
 
-def samples(look: Look, saved: Saved | None = SAVED) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(look: JobSample, saved: Saved | None = SAVED) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """All samples, by name and labels, after a way through the format."""
 
     class Registry:

@@ -12,12 +12,12 @@ from waiting import until
 from manapy.ckpt.protocol import LINE_MAX
 from manapy.core.errors import LeaseLostError, StoreError
 from manapy.rdma import central
-from manapy.rdma.central import CentralStore, Desk, RemoteStore
+from manapy.rdma.central import CentralStore, KeyService, RemoteStore
 from manapy.rdma.protocol import KEY_MAX, VALUE_MAX
 from manapy.rdma.store import KEYS_MAX
 
 
-def remote(desk: Desk, name: str) -> RemoteStore:
+def remote(desk: KeyService, name: str) -> RemoteStore:
     """The store of another host, whose lines are answered at once."""
 
     def send(line: str) -> None:
@@ -36,14 +36,14 @@ def test_contract_in_the_coordinator() -> None:
 def test_contract_by_lines(here: str) -> None:
     """Both agents on other hosts, or one on the coordinator's."""
     store = CentralStore()
-    desk = Desk(store)
+    desk = KeyService(store)
     a, b = (store if here == name else remote(desk, name) for name in "ab")
-    contract(a, b, remote(Desk(CentralStore()), "other"))
+    contract(a, b, remote(KeyService(CentralStore()), "other"))
 
 
 def test_a_lost_agent_takes_its_keys_with_it() -> None:
     store = CentralStore()
-    desk = Desk(store)
+    desk = KeyService(store)
     a, b = remote(desk, "a"), remote(desk, "b")
     one, two = a.lease(), b.lease()
     a.put_all(one, {"x": b"1", "y": b"1"})
@@ -60,7 +60,7 @@ def test_a_lost_agent_takes_its_keys_with_it() -> None:
 def test_an_agent_changes_only_its_own_keys() -> None:
     """Whatever lines it sends."""
     store = CentralStore()
-    desk = Desk(store)
+    desk = KeyService(store)
     lease = remote(desk, "a").lease()
     assert desk.answer("a", f"KEYS 7 PUT {lease} k 01") == "KEYED 7 OK"
     for request in (f"PUT {lease} k 02", f"DEL {lease} k", f"REVOKE {lease}"):
@@ -70,7 +70,7 @@ def test_an_agent_changes_only_its_own_keys() -> None:
 
 @pytest.mark.parametrize("request_", ["PUT", "PUT {} k", "PUT {} k xy", "SING {}", ""])
 def test_malformed_lines(request_: str) -> None:
-    desk = Desk(CentralStore())
+    desk = KeyService(CentralStore())
     lease = remote(desk, "a").lease()
     with pytest.raises(ValueError):
         desk.answer("a", f"KEYS 1 {request_.format(lease)}".rstrip())
@@ -79,7 +79,7 @@ def test_malformed_lines(request_: str) -> None:
 def test_the_longest_request_is_one_line() -> None:
     """Of all keys that go into a request, at their greatest lengths: shorter than the longest line."""
     lines: list[str] = []
-    desk = Desk(CentralStore())
+    desk = KeyService(CentralStore())
     store = remote(desk, "a")
     direct = store._send
 
@@ -133,7 +133,7 @@ def test_a_coordinator_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError, match="the coordinator does not answer"):
         store.get("k")
     monkeypatch.setattr(central, "PATIENCE_SECONDS", 60.0)
-    desk = Desk(CentralStore())
+    desk = KeyService(CentralStore())
     store.take(desk.answer("a", sent[0]))
     store._send = lambda line: store.take(desk.answer("a", line))
     lease = store.lease()

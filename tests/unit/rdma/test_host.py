@@ -12,7 +12,7 @@ from rdma_agents import Program
 from waiting import PATIENCE, until
 
 from manapy.rdma import client, place
-from manapy.rdma.central import CentralStore, Desk, RemoteStore
+from manapy.rdma.central import CentralStore, KeyService, RemoteStore
 from manapy.rdma.host import AgentThread
 
 Run = Callable[..., Program]
@@ -24,7 +24,7 @@ class Node:
 
     job = "job"
 
-    def __init__(self, root: Path, desk: Desk, lock: threading.Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, desk: KeyService, lock: threading.Lock, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MANAPY_SHIFT_DIR", str(root))
         self.place = place.of(self.job)
         self.said: list[str] = []
@@ -47,13 +47,13 @@ class Node:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk() -> KeyService:
     """The coordinator."""
-    return Desk(CentralStore())
+    return KeyService(CentralStore())
 
 
 @pytest.fixture
-def nodes(short: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Node]]:
+def nodes(short: Path, desk: KeyService, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Node]]:
     """The agents of two hosts."""
     lock = threading.Lock()
     made = [Node(short / name, desk, lock, monkeypatch) for name in "ab"]
@@ -104,7 +104,7 @@ def test_the_next_run_of_a_job_has_its_own_agent(
     a = program(old)
     a.put("x", b"1")
     end = old.lose()
-    new = Node(short / "a", Desk(CentralStore()), threading.Lock(), monkeypatch)
+    new = Node(short / "a", KeyService(CentralStore()), threading.Lock(), monkeypatch)
     b = program(new)
     assert b.get("x") is None
     b.put("x", b"2")

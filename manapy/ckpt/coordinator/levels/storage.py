@@ -31,7 +31,7 @@ from ....core.files import discard
 from ... import protocol
 from ...redundancy import code, failure_groups
 from ...redundancy.policy import Policy
-from ...storage import LocalStorage
+from ...host_storage import LocalStorage
 from ...store import folders, job, levels, publish
 from ...store.levels import Code, Levels
 from ...store.publish import Entry, Manifest
@@ -46,7 +46,7 @@ AGENT_SECONDS = 60.0  # until the agent of a node has come
 NEVER = -1.0  # in place of the time between two flushes
 
 
-class _OwnHost:
+class _OwnStorage:
     """The coordinator as the agent of its own host."""
 
     def __init__(self, on_line: Callable[[Agent, str], bool], secret: bytes, address: Callable[[], str]) -> None:
@@ -79,7 +79,7 @@ class Storage:
         self._failure_groups = failure_groups
         self.sets: dict[str, str] = {}  # of each host that fails together with others, the name of its set
         self._code: Code | None = None  # of the newest checkpoint
-        self._own: _OwnHost | None = None
+        self._own: _OwnStorage | None = None
         self._numbers = map(str, itertools.count())
         self._waiting: dict[str, tuple[Agent, asyncio.Future[list[str]]]] = {}
         self._hosts: tuple[str, ...] = ()  # on which there may be images
@@ -318,7 +318,7 @@ class Storage:
         if host != socket.gethostname():
             return await self.agents.of(host)
         if self._own is None:
-            self._own = _OwnHost(self.on_line, self._secret, lambda: job.read(self._dir).host)
+            self._own = _OwnStorage(self.on_line, self._secret, lambda: job.read(self._dir).host)
         return self._own
 
     def on_line(self, agent: Agent, line: str) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from manapy.core.errors import UsageError
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import clocks, disk_copy, format, rings
-from manapy.trace.host import proc
+from manapy.trace.host import process_state
 from manapy.trace.model.events import OPEN, Op
 
 MB = 10**6
@@ -187,7 +187,7 @@ def living(tmp_path: Path) -> format.Writer:
     root = tmp_path / f"manapy-trace-{os.getuid()}"
     root.mkdir()
     start = int(stat_fields(Path("/proc/self"))[START])
-    assert proc.look(os.getpid(), start).state != proc.DEAD
+    assert process_state.look(os.getpid(), start).state != process_state.DEAD
     return writer(root / "job", pid=os.getpid(), pid_start=start, host=socket.gethostname())
 
 

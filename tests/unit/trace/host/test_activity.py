@@ -11,7 +11,7 @@ import time
 import pytest
 import waiting
 
-from manapy.trace.host.activity import COMPUTES, MOVES, NOTHING, READY, WRITES, Activity, Sight, Suspect, done
+from manapy.trace.host.activity import COMPUTES, MOVES, NOTHING, READY, WRITES, Activity, ActivitySample, Suspect, done
 
 BUSY = "while True: pass"
 PROGRAMS = {
@@ -106,16 +106,16 @@ def test_of_a_process_that_is_not_there_nothing_is_known() -> None:
 
 def test_who_is_ready_to_run_at_both_looks_and_has_not_run_had_no_processor() -> None:
     thread = 1, 1
-    asleep, ready = Sight(0.0, ran={thread: 5}), Sight(0.0, ran={thread: 5}, ready={thread})
-    assert done(ready, Sight(1.0, ran={thread: 5}, ready={thread})) == READY
-    assert done(asleep, Sight(1.0, ran={thread: 5}, ready={thread})) == NOTHING  # it has just woken up
-    assert done(ready, Sight(1.0, ran={thread: 10**9}, ready={thread})) == COMPUTES
+    asleep, ready = ActivitySample(0.0, ran={thread: 5}), ActivitySample(0.0, ran={thread: 5}, ready={thread})
+    assert done(ready, ActivitySample(1.0, ran={thread: 5}, ready={thread})) == READY
+    assert done(asleep, ActivitySample(1.0, ran={thread: 5}, ready={thread})) == NOTHING  # it has just woken up
+    assert done(ready, ActivitySample(1.0, ran={thread: 10**9}, ready={thread})) == COMPUTES
 
 
 def test_waiting_for_a_processor_counts_if_it_has_run() -> None:
     thread = 1, 1
-    ready = Sight(0.0, ran={thread: 0}, waited={thread: 0}, ready={thread})
+    ready = ActivitySample(0.0, ran={thread: 0}, waited={thread: 0}, ready={thread})
     ran, waited = {thread: 2 * 10**7}, {thread: 9 * 10**8}
-    assert done(ready, Sight(1.0, ran=ran, waited=waited, ready={thread})) == COMPUTES
-    assert done(ready, Sight(1.0, ran=ran, waited=waited)) == MOVES  # it sleeps now
-    assert done(ready, Sight(1.0, ran=ran, waited=ran, ready={thread})) == MOVES
+    assert done(ready, ActivitySample(1.0, ran=ran, waited=waited, ready={thread})) == COMPUTES
+    assert done(ready, ActivitySample(1.0, ran=ran, waited=waited)) == MOVES  # it sleeps now
+    assert done(ready, ActivitySample(1.0, ran=ran, waited=ran, ready={thread})) == MOVES

@@ -15,7 +15,7 @@ import pytest
 from traces import Builder
 
 from manapy.core.proc import START, stat_fields
-from manapy.trace.host import proc, stacks
+from manapy.trace.host import process_state, stacks
 from manapy.trace.model.events import Op
 
 
@@ -40,7 +40,7 @@ def test_asleep_and_busy_and_stopped_and_dead(code: str, state: str, busy: bool)
         def until(state: str, busy: bool | None = None) -> None:
             deadline = time.monotonic() + 60
             while (
-                (seen := proc.examine(trace).ranks[0]).process != state
+                (seen := process_state.examine(trace).ranks[0]).process != state
                 or busy is not None
                 and (seen.cpu_share > 0.1) != busy
             ):
@@ -63,12 +63,12 @@ def test_asleep_and_busy_and_stopped_and_dead(code: str, state: str, busy: bool)
 
 
 def test_another_process_with_the_same_id_is_not_ours() -> None:
-    assert proc.look(os.getpid(), start_of(os.getpid())).state == "R"
-    assert proc.look(os.getpid(), start_of(os.getpid()) + 1).state == "dead"
+    assert process_state.look(os.getpid(), start_of(os.getpid())).state == "R"
+    assert process_state.look(os.getpid(), start_of(os.getpid()) + 1).state == "dead"
 
 
 def test_processes_of_other_hosts_are_left_alone() -> None:
     job = Builder(1)
     job.call(0, Op.INIT, 1, 2)
     job.ranks[0] = replace(job.ranks[0], host="elsewhere", pid=os.getpid(), process="")
-    assert proc.examine(job.trace(10)).ranks[0].process == ""
+    assert process_state.examine(job.trace(10)).ranks[0].process == ""

@@ -1,5 +1,5 @@
 """The agents below another one: in a job of many nodes, an agent joins the lines of other agents with those of its own
-ranks, and passes orders down to them (Tree of coordinator/tree.py places them).
+ranks, and passes orders down to them (AgentTree of coordinator/agent_tree.py places them).
 
 Invariants
  1. The lines of a rank keep their order in both directions, as in one agent.
@@ -24,15 +24,15 @@ from ...clock.messages import encode_ranks
 from ...core.connection import notice_loss
 from ..bundle import LISTS_MAX, Bundle, read
 from ..protocol import join
-from .door import Door
-from .peer import Guest, Poll
+from .listener import ListeningSocket
+from .peer import AcceptedPeer, Poll
 
 log = logging.getLogger(__name__)
 
 JOIN_SECONDS = 30.0
 
 
-class Below(Guest):
+class LowerAgentConnection(AcceptedPeer):
     """The connection with an agent. ``number``: by which the coordinator names it, after JOIN. ``ranks``: those that
     are behind it."""
 
@@ -44,7 +44,7 @@ class Below(Guest):
         self.waiting = Bundle()
 
 
-class Tree:
+class LowerAgents:
     """The agents below one agent.
 
     ``say`` sends a line to the coordinator after all lines that have been passed on. ``pass_on(ranks, line)`` joins a
@@ -59,10 +59,10 @@ class Tree:
         pass_on: Callable[[Sequence[int], str], None],
     ) -> None:
         self._secret, self._poll, self._say, self._pass_on = secret, poll, say, pass_on
-        self._door: Door | None = None
-        self._guests: set[Below] = set()
-        self._named: dict[str, Below] = {}
-        self._of: dict[int, Below] = {}  # by rank
+        self._listener: ListeningSocket | None = None
+        self._guests: set[LowerAgentConnection] = set()
+        self._named: dict[str, LowerAgentConnection] = {}
+        self._of: dict[int, LowerAgentConnection] = {}  # by rank
         self._divided = lru_cache(LISTS_MAX)(self._divide)  # the same lists of ranks come again in each round
 
     @property
@@ -78,7 +78,7 @@ class Tree:
         except OSError as error:  # then the coordinator names this agent to nobody
             log.error("no agent can connect to this one: %s", error)
             return
-        self._door = Door(listener)
+        self._listener = ListeningSocket(listener)
         self._poll.add(listener.fileno(), self._accept)
         self._say(join("LISTENS", address, listener.getsockname()[1]))
 
@@ -113,12 +113,12 @@ class Tree:
             below.send("UNLED")
             below.flush()
             below.socket.close()
-        if self._door is not None:
-            self._door.close()
+        if self._listener is not None:
+            self._listener.close()
 
-    def _divide(self, ranks: tuple[int, ...]) -> tuple[dict[Below, list[int]], Sequence[int]]:
+    def _divide(self, ranks: tuple[int, ...]) -> tuple[dict[LowerAgentConnection, list[int]], Sequence[int]]:
         """The ranks behind each agent, and all others."""
-        behind: dict[Below, list[int]] = {}
+        behind: dict[LowerAgentConnection, list[int]] = {}
         others: list[int] = []
         for rank in ranks:
             if (below := self._of.get(rank)) is None:
@@ -130,19 +130,19 @@ class Tree:
     # ---- upwards
 
     def _accept(self, _: int) -> None:
-        assert self._door is not None
-        if (connected := self._door.accept()) is None:
+        assert self._listener is not None
+        if (connected := self._listener.accept()) is None:
             return
         for guest in [guest for guest in self._guests if not guest.number]:
             if time.monotonic() - guest.came > JOIN_SECONDS:
                 self._drop(guest)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         notice_loss(connected)
-        below = Below(connected, self._secret)
+        below = LowerAgentConnection(connected, self._secret)
         self._guests.add(below)
         self._poll.add_peer(below, lambda lines: self._on_lines(below, lines))
 
-    def _on_lines(self, below: Below, lines: list[str] | None) -> None:
+    def _on_lines(self, below: LowerAgentConnection, lines: list[str] | None) -> None:
         for line in lines or ():
             kind, _, rest = line.partition(" ")
             if not below.number:
@@ -161,7 +161,7 @@ class Tree:
         if lines is None:
             self._drop(below)
 
-    def _on_line(self, below: Below, ranks: tuple[int, ...], line: str) -> None:
+    def _on_line(self, below: LowerAgentConnection, ranks: tuple[int, ...], line: str) -> None:
         if line.startswith("HELLO "):
             below.ranks.update(ranks)
             self._of.update(dict.fromkeys(ranks, below))
@@ -170,14 +170,14 @@ class Tree:
         if line == "LOST":
             self._forget(below, ranks)
 
-    def _forget(self, below: Below, ranks: Sequence[int]) -> None:
+    def _forget(self, below: LowerAgentConnection, ranks: Sequence[int]) -> None:
         for rank in ranks:
             below.ranks.discard(rank)
             if self._of.get(rank) is below:
                 del self._of[rank]
         self._divided.cache_clear()
 
-    def _drop(self, below: Below) -> None:
+    def _drop(self, below: LowerAgentConnection) -> None:
         self._poll.remove_peer(below)
         self._guests.discard(below)
         if self._named.get(below.number) is below:

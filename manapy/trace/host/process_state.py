@@ -26,7 +26,7 @@ BUSY = 0.05  # share of a processor; it is low because many spinning threads may
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProcessState:
     """What was seen of a process.
 
     state: as in /proc/PID/stat, or "dead"; "": it can't be read.
@@ -39,18 +39,18 @@ class Seen:
     wchan: str = ""
 
 
-def look(pid: int, start: int = 0) -> Seen:
+def look(pid: int, start: int = 0) -> ProcessState:
     """Look at one process now. start: its start time; 0: not known."""
     base = Path("/proc") / str(pid)
     try:
         found = stat_fields(base)
     except (FileNotFoundError, ProcessLookupError):
-        return Seen(DEAD)
+        return ProcessState(DEAD)
     except OSError:
-        return Seen("")
+        return ProcessState("")
     if start and int(found[START]) != start:
-        return Seen(DEAD)
-    return Seen(found[STATE], int(found[USER_TICKS]) + int(found[SYSTEM_TICKS]), _word(base / "wchan"))
+        return ProcessState(DEAD)
+    return ProcessState(found[STATE], int(found[USER_TICKS]) + int(found[SYSTEM_TICKS]), _word(base / "wchan"))
 
 
 def _word(path: Path) -> str:
@@ -68,20 +68,22 @@ def here(trace: Trace) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Sight:
+class ProcessSample:
     """Processes of ranks, all looked at in one moment. at: seconds of the monotonic clock."""
 
     at: float
-    seen: dict[int, Seen]
+    seen: dict[int, ProcessState]
 
 
-def sight(trace: Trace, ranks: Iterable[int] | None = None) -> Sight:
+def sight(trace: Trace, ranks: Iterable[int] | None = None) -> ProcessSample:
     """Look at these ranks, or at all ranks of this host."""
     which = here(trace) if ranks is None else ranks
-    return Sight(time.monotonic(), {rank: look(trace.ranks[rank].pid, trace.ranks[rank].pid_start) for rank in which})
+    return ProcessSample(
+        time.monotonic(), {rank: look(trace.ranks[rank].pid, trace.ranks[rank].pid_start) for rank in which}
+    )
 
 
-def described(trace: Trace, before: Sight, now: Sight) -> Trace:
+def described(trace: Trace, before: ProcessSample, now: ProcessSample) -> Trace:
     """Return the trace with `process` of its ranks as they are now, and `cpu_share` since the look before."""
     known, took = dict(trace.ranks), now.at - before.at
     for rank, seen in now.seen.items():

@@ -16,11 +16,11 @@ import pytest
 from fake_jobs import PATIENCE, FakeJob, fake_job, shake_hands
 from manapy.ckpt import protocol
 from manapy.ckpt.coordinator import ranks
-from manapy.ckpt.coordinator import tree as placing
+from manapy.ckpt.coordinator import agent_tree as placing
 from manapy.ckpt.coordinator.nodes import Node
-from manapy.ckpt.coordinator.tree import Below, Tree
+from manapy.ckpt.coordinator.agent_tree import AgentTree, LowerAgent
 from manapy.ckpt.node import leader
-from manapy.ckpt.node import tree as joining
+from manapy.ckpt.node import lower_agents as joining
 from manapy.ckpt.node.agent import Agent
 from manapy.ckpt.node.peer import Poll
 from manapy.ckpt.store import job
@@ -38,7 +38,7 @@ def play(directory: Path, test: Test, **settings: Any) -> None:
     asyncio.run(run())
 
 
-def agents(fake: FakeJob) -> list[list[Below]]:
+def agents(fake: FakeJob) -> list[list[LowerAgent]]:
     """Those below each agent that is connected to the coordinator."""
     placed = fake.coordinator._connections
     return [placed._tree.below(node) for node in placed._nodes]
@@ -208,7 +208,7 @@ def test_places(fanin: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(placing, "LISTEN_SECONDS", PATIENCE)
 
     async def run() -> None:
-        made, nodes = Tree(), [Told(f"n{i}") for i in range(count)]
+        made, nodes = AgentTree(), [Told(f"n{i}") for i in range(count)]
         places = [asyncio.ensure_future(made.place(node)) for node in nodes]
         await asyncio.sleep(0)
         for node in nodes[:fanin]:
@@ -228,7 +228,7 @@ def test_places(fanin: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None
 def test_fan_in_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for given, fanin in (("2", 2), ("0", 1), ("x", placing.FANIN), ("", placing.FANIN)):
         monkeypatch.setenv("MANAPY_AGENT_FANIN", given)
-        assert Tree()._fanin == fanin
+        assert AgentTree()._fanin == fanin
 
 
 def test_ranks_behind_an_agent_come_and_go() -> None:
@@ -236,7 +236,7 @@ def test_ranks_behind_an_agent_come_and_go() -> None:
     secret, poll = bytes(32), Poll()
     said: list[str] = []
     passed: list[tuple[Sequence[int], str]] = []
-    made = joining.Tree(secret, poll, said.append, lambda ranks, line: passed.append((ranks, line)))
+    made = joining.AgentTree(secret, poll, said.append, lambda ranks, line: passed.append((ranks, line)))
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as up:
         made.listen(up)
         _, address, port = said.pop().split(" ")

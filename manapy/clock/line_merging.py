@@ -1,5 +1,5 @@
 """The clock's lines of one node's ranks, rewritten by the node's agent so that lines of many ranks are equal. The
-coordinator then reads each of them once (ckpt/bundle.py), and so do agents on the way (ckpt/node/tree.py).
+coordinator then reads each of them once (ckpt/bundle.py), and so do agents on the way (ckpt/node/lower_agents.py).
 
 Two things make the lines of ranks differ although they say the same:
 
@@ -35,7 +35,7 @@ class _Newest(NamedTuple):
 _NOTHING = _Newest("", "", "")
 
 
-class Fold:
+class LineMerger:
     """The ranks of one node."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 SAY_SECONDS = 10.0  # between two lines of the log that say the same
 
 
-class Door:
+class ListeningSocket:
     """One listening socket, whose owner it is."""
 
     def __init__(self, listener: socket.socket) -> None:

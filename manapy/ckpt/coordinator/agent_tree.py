@@ -1,5 +1,5 @@
 """The tree of agents, as the coordinator makes it: in a job of many nodes only the first agents are connected to the
-coordinator. Each later one is connected to one of them (node/tree.py).
+coordinator. Each later one is connected to one of them (node/lower_agents.py).
 
     agent -> NODE host pid -> coordinator -> DIRECT                                     one of the first
                                           -> BELOW number host address port             a later one: connect there
@@ -27,7 +27,7 @@ FANIN = 64  # MANAPY_AGENT_FANIN changes it
 LISTEN_SECONDS = 5.0
 
 
-class Below:
+class LowerAgent:
     """An agent below another one. ``joined``: is set when it has come there."""
 
     def __init__(self, number: str, host: str, above: Node) -> None:
@@ -39,23 +39,23 @@ class Below:
         self.above.tell(f"FOR {self.number} {line}")
 
 
-class Tree:
+class AgentTree:
     """The agents of one job."""
 
     def __init__(self) -> None:
         given = os.environ.get("MANAPY_AGENT_FANIN", "")
         self._fanin = max(int(given), 1) if given.isdigit() else FANIN
-        self._above: dict[Node, dict[str, Below]] = {}  # the first agents, and those below each, by number
+        self._above: dict[Node, dict[str, LowerAgent]] = {}  # the first agents, and those below each, by number
         self._ports: dict[Node, asyncio.Future[str]] = {}  # address and port of those that were told to listen
         self._numbers = map(str, itertools.count(1))
 
-    async def place(self, node: Node) -> Below | None:
+    async def place(self, node: Node) -> LowerAgent | None:
         """Tell a new agent where it belongs: below another one, or (None) to the coordinator."""
         if len(self._above) < self._fanin:
             self._above[node] = {}
         else:
             above = min(self._above, key=lambda node: len(self._above[node]))
-            below = Below(next(self._numbers), node.host, above)
+            below = LowerAgent(next(self._numbers), node.host, above)
             self._above[above][below.number] = below  # now: others are being placed
             if port := await self._port(above):
                 node.tell(f"{protocol.join('BELOW', below.number, above.host)} {port}")
@@ -80,17 +80,17 @@ class Tree:
         if (opened := self._ports.get(node)) is not None and not opened.done():
             opened.set_result(port)
 
-    def find(self, node: Node, number: str) -> Below | None:
+    def find(self, node: Node, number: str) -> LowerAgent | None:
         """The agent with this number below another one; None if it is lost, or has stayed."""
         return self._above.get(node, {}).get(number)
 
-    def below(self, node: Node) -> list[Below]:
+    def below(self, node: Node) -> list[LowerAgent]:
         """All agents that have come to this one."""
         return [below for below in self._above.get(node, {}).values() if below.joined.is_set()]
 
-    def remove(self, agent: Node | Below) -> None:
+    def remove(self, agent: Node | LowerAgent) -> None:
         """An agent is lost, or does not go below another one."""
-        if isinstance(agent, Below):
+        if isinstance(agent, LowerAgent):
             self._above.get(agent.above, {}).pop(agent.number, None)
         else:
             self._above.pop(agent, None)

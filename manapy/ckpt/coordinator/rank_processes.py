@@ -24,7 +24,7 @@ class _Question:
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Trees:
+class RankProcesses:
     """Asks the ranks of one job."""
 
     def __init__(self, ranks: Ranks) -> None:

@@ -20,7 +20,7 @@ from rounds import rounds
 
 from manapy.ckpt import bundle
 from manapy.clock import Controller, from_wire
-from manapy.clock.fold import STALE, Fold
+from manapy.clock.line_merging import STALE, LineMerger
 from manapy.clock.messages import Done, FromRank, ToRank
 from manapy.clock.model.model import Simulator, Violation
 from manapy.clock.model.programs import Program
@@ -48,7 +48,7 @@ def through(waiting: bundle.Bundle) -> list[tuple[tuple[int, ...], str]]:
 def test_nothing_is_lost(lines: list[tuple[int, int, str, bool]]) -> None:
     """Each rank's lines arrive in order. Their numbers rise with the versions. A FREEZE gets the rank's version only if
     the coordinator has heard of it."""
-    fold, waiting = Fold(), bundle.Bundle()
+    fold, waiting = LineMerger(), bundle.Bundle()
     versions: dict[int, int] = {}
     sent: dict[int, list[str]] = {}
     heard: dict[int, list[str]] = {}
@@ -78,7 +78,7 @@ def test_nothing_is_lost(lines: list[tuple[int, int, str, bool]]) -> None:
         assert unfolded(heard[rank], passed) == sent[rank]
 
 
-def frozen(fold: Fold, rank: int, number: str) -> str:
+def frozen(fold: LineMerger, rank: int, number: str) -> str:
     """The version in the FREEZE that a rank gets for one with a number."""
     ((ranks, line),) = fold.down((rank,), f"FREEZE 7 {number}")
     assert list(ranks) == [rank] and line.startswith("FREEZE 7 ")
@@ -106,10 +106,10 @@ def unfolded(lines: list[str], versions: dict[str, int]) -> list[str]:
 def test_lines_joined_on_the_way(lines: list[tuple[int, int, str, bool]], nodes: int, data: st.DataObject) -> None:
     """Agents below another one pass lines up at any time, also in the next epoch. What each rank says, and what it gets
     for a FREEZE, does not depend on the agents and on other ranks: it is as if each rank had an agent of its own."""
-    folds = [Fold() for _ in range(nodes)]
+    folds = [LineMerger() for _ in range(nodes)]
     waiting = [bundle.Bundle() for _ in folds]
     above = bundle.Bundle()
-    alone = [Fold() for _ in range(5)]
+    alone = [LineMerger() for _ in range(5)]
     sent: dict[int, list[str]] = {}
     heard: dict[int, list[str]] = {}
     versions = [1] * 5
@@ -150,7 +150,7 @@ def test_lines_joined_on_the_way(lines: list[tuple[int, int, str, bool]], nodes:
 
 def test_ranks_of_several_agents_in_one_line() -> None:
     """They have done the same, but not at the same time."""
-    folds, above = [Fold(), Fold()], bundle.Bundle()
+    folds, above = [LineMerger(), LineMerger()], bundle.Bundle()
     for rank in range(4):
         for line in (f"ROWS 3 {5 + rank} 0 1 w", f"STATE 3 {8 + rank} 2 0"):
             for passed in folds[rank // 2].up(rank, line):
@@ -163,7 +163,7 @@ def test_ranks_of_several_agents_in_one_line() -> None:
 
 
 def test_a_number_of_another_epoch_is_stale() -> None:
-    fold = Fold()
+    fold = LineMerger()
     assert list(fold.up(0, "STATE 3 8 2 0")) == ["STATE 3 1 2 0"]
     assert list(fold.up(0, "STATE 4 9 1 0")) == ["STATE 4 1 1 0"]
     assert list(fold.down((0,), "FREEZE 3 1")) == [([0], f"FREEZE 3 {STALE}")]
@@ -172,7 +172,7 @@ def test_a_number_of_another_epoch_is_stale() -> None:
 
 def test_ranks_that_say_the_same_in_one_line() -> None:
     """Versions differ, and of three communicators only two are shared."""
-    fold, waiting = Fold(), bundle.Bundle()
+    fold, waiting = LineMerger(), bundle.Bundle()
     for rank in range(4):
         version = 10 * rank + 1
         for line in (f"ROWS 3 {version} 0 3 w g{rank // 2} c{rank}", f"STATE 3 {version + 1} 2 0"):
@@ -193,7 +193,7 @@ def test_ranks_that_say_the_same_in_one_line() -> None:
 
 @pytest.mark.parametrize("line", ["STATE", "STATE 1", "ROWS 1 2", "ROWS 1 2 0", "ROWS 1 2 0 2 a", "ROWS 1 2 0 x"])
 def test_malformed_lines_pass_as_they_are(line: str) -> None:
-    assert list(Fold().up(0, line)) == [line]
+    assert list(LineMerger().up(0, line)) == [line]
 
 
 # ---- whole programs
@@ -210,7 +210,7 @@ class Folded(Simulator):
         super().__init__(program, **options)
         size = len(program)
         self.per_node, self.tree = per_node, tree
-        self.folds = [Fold() for _ in range(0, size, per_node)]
+        self.folds = [LineMerger() for _ in range(0, size, per_node)]
         self.waiting = [bundle.Bundle() for _ in self.folds]
         self.passed_up: list[deque[str]] = [deque() for _ in self.folds]
         self.passed_down: list[deque[str]] = [deque() for _ in self.folds]
