@@ -1,7 +1,8 @@
-"""Whole programs: rates of calls (the paper's Table 1), run time (Figure 7), and run time over the number of ranks
-(Figure 8).
+"""Whole programs: rates of calls (Table 1), run time (Figure 7), and run time over the number of ranks (Figure 8). The
+table and the figures are those of the collective clock paper, "Enabling Practical Transparent Checkpointing for MPI: A
+Topological Sort Approach" (Xu, Cooperman), section 5.
 
-The programs are stand-ins of our own (osu_bench/calls/apps.c), which have the communication of the paper's
+The programs are stand-ins of our own (osu_bench/calls/apps.c), which have the communication of that paper's
 applications. They are not these applications.
 """
 
@@ -25,7 +26,7 @@ STANDS_FOR = {
     "particles": "CoMD, LAMMPS",
     "stencil": "SW4",
 }
-NONBLOCKING = {"cg"}  # as in the paper, two-phase commit can't run it
+NONBLOCKING = {"cg"}  # as in Figure 7 of that paper, two-phase commit can't run it
 RANKS_MAX = 64  # the stand-in for VASP has 64 rows
 
 

@@ -1,4 +1,5 @@
-"""Checkpoint and restart: times as seen by the user, and image size; the paper's Figure 9.
+"""Checkpoint and restart: times as seen by the user, and image size; Figure 9 of the collective clock paper
+(calls/apps.py).
 
 The time of a checkpoint is that of the command `manapy checkpoint`. The time of a restart is from the command to the
 first step of the program. It is compared with the program's native time from mpirun to its first step: the difference

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from ...clock.model import scale
 from ..shared.commands import Setting
 from ..shared.plots import available
@@ -16,7 +18,7 @@ def messages(setting: Setting) -> list[Row]:
     counted: list[scale.Row] = []
     for i, size in enumerate(sizes):
         # The time grows with the size, and each size is four times the one before.
-        counted += scale.measure([size], progress=lambda text, i=i: setting.progress(4.0 ** (i - len(sizes)), text))  # type: ignore[misc]
+        counted += scale.measure([size], progress=functools.partial(setting.progress, 4.0 ** (i - len(sizes))))
     rows = Rows("messages")
     for row in counted:
         name = f"{row.program}, {row.ranks} ranks"

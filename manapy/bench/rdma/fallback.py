@@ -1,8 +1,9 @@
 """The duration of a fallback and of each of its steps, as SHIFT reports them (MANAPY_SHIFT_VERBOSE; shift_times_t of
 lowerhalf/rdma/objects/objects.h).
 
-One side sends messages, the other sends only a counter of consumed messages: the paper's sender and receiver. Usually
-the sender sees the error and the receiver is told. If the receiver was first, its answer has already arrived (0 ms).
+One side sends messages, the other sends only a counter of consumed messages: the sender and receiver of SHIFT's
+paper (manapy/rdma/guard.py). Usually the sender sees the error and the receiver is told. If the receiver was first, its
+answer has already arrived (0 ms).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..shared.commands import BenchError, Setting
 from ..shared.samples import SHIFT, Row, Rows
 
 COUNTS = {1: 24, 10: 12, 100: 6}  # queue pairs: failovers
-PAPER = "paper: 2.30 ± 0.34 ms, on RNICs"
+PAPER = "SHIFT's paper, 5.1: 2.30 ± 0.34 ms, on RNICs"
 TRAFFIC = ("--one-way", "--kinds", "send,imm,write", "--size", "4096", "--cq", "all", "--timeout", "14", "--retry", "6")
 # as in the events, each measured from the end of the previous one
 PHASES = ("fence", "drain", "copy", "answer", "replay")

@@ -1,5 +1,6 @@
-"""Pictures like the papers' figures, from the rows of a run: 5 to 9 of the collective clock paper, 9 of SHIFT's, 7 and
-9 of MegaTrace's, 2 and 5 to 9 of FCDP's. The modules of the jobs draw figures over time. Needs matplotlib."""
+"""Pictures like the papers' figures, from the rows of a run: 5 to 9 of the collective clock paper (calls/apps.py), 9 of
+SHIFT's (manapy/rdma/guard.py), 7 and 9 of MegaTrace's (manapy/trace/README.md), 2 and 5 to 9 of FCDP's
+(manapy/fcdp/README.md). The modules of the jobs draw figures over time. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def draw(rows: Sequence[Row], where: Path, title: str) -> None:
 
 
 def _overhead(rows: Sequence[Row]) -> Any:
-    """Figure 5: run-time overhead of collectives in %."""
+    """The collective clock paper's Figure 5: run-time overhead of collectives in %."""
     panels = [(_of(rows, job), title) for job, title in (("blocking", "blocking"), ("nonblocking", "nonblocking"))]
     panels = [(chosen, title) for chosen, title in panels if chosen]
     if not panels:
@@ -76,7 +77,7 @@ def _ways(rows: Sequence[Row]) -> Any:
 
 
 def _overlap(rows: Sequence[Row]) -> Any:
-    """Figure 6: overlap of communication and computation in %."""
+    """The collective clock paper's Figure 6: overlap of communication and computation in %."""
     chosen = _of(rows, "overlap")
     if not chosen:
         return None
@@ -87,7 +88,7 @@ def _overlap(rows: Sequence[Row]) -> Any:
 
 
 def _run_time(rows: Sequence[Row]) -> Any:
-    """Figure 7: run time of the stand-ins."""
+    """The collective clock paper's Figure 7: run time of the stand-ins."""
     chosen = [row for row in _of(rows, "apps") if row.unit == "s"]
     if not chosen:
         return None
@@ -104,7 +105,7 @@ def _run_time(rows: Sequence[Row]) -> Any:
 
 
 def _scaling(rows: Sequence[Row]) -> Any:
-    """Figure 8: overhead over the number of ranks."""
+    """The collective clock paper's Figure 8: overhead over the number of ranks."""
     chosen = _of(rows, "scaling")
     if not chosen:
         return None
@@ -116,7 +117,7 @@ def _scaling(rows: Sequence[Row]) -> Any:
 
 
 def _images(rows: Sequence[Row]) -> Any:
-    """Figure 9: checkpoint and restart time over image size."""
+    """The collective clock paper's Figure 9: checkpoint and restart time over image size."""
     chosen = _of(rows, "sizes")
     if not chosen:
         return None

@@ -1,6 +1,6 @@
 """The protocol with one part removed, to test the tests: some program must detect each mutant. Values of `broken`:
 
-    by group       one SEQ for congruent communicators (the paper's clock)
+    by group       one SEQ for congruent communicators (the clock of "A Topological Sort Approach", section 4)
     not transitive a needed rank that is blocked asks nobody
     one state      a rank reports only one thread, as if it had no others
     any row        a rank below target lets all its threads enter

@@ -1,4 +1,5 @@
-"""Two-phase commit in the model, to compare it with the clock: MANA's first algorithm (section 2.2 of the paper).
+"""Two-phase commit in the model, to compare it with the clock: MANA's first algorithm (section 2.2 of the collective
+clock paper, bench/calls/apps.py).
 
 A barrier precedes each collective. It is made of messages (dissemination: in round k each member sends to the member
 2^k after it). The clock has no such barrier. A rank may be stopped while it waits in the barrier, but not inside the

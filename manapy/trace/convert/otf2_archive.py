@@ -144,7 +144,8 @@ class _Archive:
         used = {call.group: None for calls in self.calls.values() for call in calls if call.group is not None}
         found: dict[Hashable, Group] = {}
         for comm in used:
-            members = tuple(self.number[one.group] for one in comm.group.members if one.group in self.number)  # type: ignore[attr-defined]
+            ranks = comm.group.members  # type: ignore[attr-defined]
+            members = tuple(self.number[one.group] for one in ranks if one.group in self.number)
             found[comm] = Group(members, comm.name)  # type: ignore[attr-defined]
         return found
 

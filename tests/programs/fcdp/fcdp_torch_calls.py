@@ -434,8 +434,9 @@ def what_cannot_be_sharded() -> None:
         (frozen, {}, "unit '0, frozen' here, '0' there"),
     ]
     for make, options, text in refusals:
-        with pytest.raises(SetupError, match=text), fully_shard(make(), topology=topology, **options):  # type: ignore[arg-type]
-            pass
+        with pytest.raises(SetupError, match=text):
+            with fully_shard(make(), topology=topology, **options):  # type: ignore[arg-type]
+                pass
 
 
 each_layer_is_there_for_its_own_passes()

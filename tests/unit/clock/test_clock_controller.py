@@ -211,7 +211,8 @@ def test_lists_of_rows_in_several_messages() -> None:
     assert [m.more for m in lists] == [True] * (len(lists) - 1) + [False] and len(lists) > 5  # type: ignore[union-attr]
     assert sum(len(m.rows) for m in lists) == 2501  # type: ignore[union-attr]
     targets = [m for r, m in s._down if r == 1]
-    assert [m.more for m in targets] == [True, True, False] and sum(len(m.rows) for m in targets) == 2500  # type: ignore[union-attr]
+    assert [m.more for m in targets] == [True, True, False]  # type: ignore[union-attr]
+    assert sum(len(m.rows) for m in targets) == 2500  # type: ignore[union-attr]
     s.clocks[1].receive(targets[0])
     assert s.clocks[1].phase is Phase.INTENT
     s.settle()

@@ -57,7 +57,8 @@ def check(program: Program, seed: int, moments: list[int], **options: object) ->
     plain = Simulator(program, seed=seed)
     expected = results(plain.run(), len(program))
     requests = sorted(m * plain.steps // 1000 for m in moments)
-    run = Simulator(program, seed=seed + 1, requests=requests, promises=(0.0, 0.1)[seed % 2], **options)  # type: ignore[arg-type]
+    promises = (0.0, 0.1)[seed % 2]
+    run = Simulator(program, seed=seed + 1, requests=requests, promises=promises, **options)  # type: ignore[arg-type]
     assert results(run.run(), len(program)) == expected
     for c in run.checkpoints:
         assert c.converged or c.reason == "the job is finishing"

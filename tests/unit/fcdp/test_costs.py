@@ -42,7 +42,8 @@ def parameters(name: str) -> float:
 def sent(strategy: str, trainable: float = 1.0, **options: object) -> float:
     """The bytes that one of the two nodes of two ranks sends, in units of all weights. Gradients are as large as their
     parameters."""
-    return bytes_per_node(strategy, 2, 2, trainable, 1 - trainable, trainable, **options).total.inter  # type: ignore[arg-type]
+    phases = bytes_per_node(strategy, 2, 2, trainable, 1 - trainable, trainable, **options)  # type: ignore[arg-type]
+    return phases.total.inter
 
 
 # ---- collectives

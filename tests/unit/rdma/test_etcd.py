@@ -199,7 +199,8 @@ def test_token_that_has_expired(secured: Cluster, tls: Tls, tmp_path: Path) -> N
     password = tmp_path / "password"
     password.write_text("hunter2\n")
     store = open_store(
-        f"etcd://{secured.endpoints}?ca={tls.ca}&cert={tls.client_cert}&key={tls.client_key}&user=manapy&password-file={password}",
+        f"etcd://{secured.endpoints}?ca={tls.ca}&cert={tls.client_cert}&key={tls.client_key}&user=manapy"
+        f"&password-file={password}",
         "token",
         60,
     )

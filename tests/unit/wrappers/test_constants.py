@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 from types import ModuleType
 
 import pytest
@@ -79,7 +80,7 @@ def test_types_are_those_of_mpich(tmp_path: Path, table, rows) -> None:  # type:
 
 
 @pytest.mark.parametrize(("column", "flags"), [("mpich", []), ("standard", ["-DMPI_ABI"])])
-def test_column_is_that_of_the_header(column: str, flags: list[str], rows, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_column_is_that_of_the_header(column: str, flags: list[str], rows: Any, tmp_path: Path) -> None:
     options = [f"-I{prefix()}/include", *flags]
     values = {row.name: getattr(row, column) for row in rows}
     numbers = {name: value for name, value in values.items() if isinstance(value, int)}

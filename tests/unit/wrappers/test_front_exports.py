@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from manapy.core.installation import library
@@ -58,7 +59,7 @@ def sizes(path: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("find", [debians, newer])
 @pytest.mark.parametrize(("header", "n_functions", "n_objects"), [("mpi.h", 700, 90), ("mpi-ext.h", 10, 0)])
-def test_everything_declared_is_exported(find, header: str, n_functions: int, n_objects: int) -> None:  # type: ignore[no-untyped-def]
+def test_everything_declared_is_exported(find: Any, header: str, n_functions: int, n_objects: int) -> None:
     functions, objects = declared(find().options, header)
     assert len(functions) > n_functions and len(objects) >= n_objects
     symbols = dynamic_symbols(ours())

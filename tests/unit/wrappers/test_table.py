@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from manapy.core.installation import library
@@ -65,7 +66,7 @@ def test_faulty_tables_are_refused(tmp_path: Path) -> None:
             g.read_table(file)
 
 
-def test_installed_library_defines_all_and_implements_what_the_table_says(table) -> None:  # type: ignore[no-untyped-def]
+def test_installed_library_defines_all_and_implements_what_the_table_says(table: Any) -> None:
     built = library("upper/libmpi.so.12")
     if built is None:
         pytest.skip("manapy's C parts are not installed")

@@ -9,7 +9,8 @@ from ..function_table import Function
 
 # MPI_MODE_SEQUENTIAL allows no other accesses than with the shared file pointer, which may not be moved either.
 NOT_SEQUENTIAL = re.compile(
-    r"File_(i?(read|write)(_at)?(_all)?(_begin|_end)?|seek(_shared)?|get_position(_shared)?|get_byte_offset|set_size)(_c)?"
+    r"File_(i?(read|write)(_at)?(_all)?(_begin|_end)?|seek(_shared)?|get_position(_shared)?|get_byte_offset|set_size)"
+    r"(_c)?"
 )
 
 

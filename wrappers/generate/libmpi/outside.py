@@ -7,8 +7,9 @@ import re
 from ..function_table import Table
 
 ANY_TIME = re.compile(
-    r"Init(_thread)?|Initialized|Finalized|Get_(library_)?version|Abi_get_(version|info)|Info_\w+|Error_(class|string)|Pcontrol|"
-    r"Session_(init|create_errhandler)|Status_[gs]et_(error|source|tag|cancelled)|\w+_(c2f|f2c|c2f08|f082c|f082f|f2f08|toint|fromint)|T_\w+"
+    r"Init(_thread)?|Initialized|Finalized|Get_(library_)?version|Abi_get_(version|info)|Info_\w+|Error_(class|string)|"
+    r"Pcontrol|Session_(init|create_errhandler)|Status_[gs]et_(error|source|tag|cancelled)|"
+    r"\w+_(c2f|f2c|c2f08|f082c|f082f|f2f08|toint|fromint)|T_\w+"
 )
 
 # Families whose manual functions are answered without the real library, and without an object that is there only
