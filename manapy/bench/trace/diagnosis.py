@@ -23,12 +23,12 @@ from ...trace.model.graph import Timing, graph_of
 from ...trace.model.iterations import Iteration, iterations
 from ...trace.model.schedule import Block, Schedule, parse
 from ...trace.model.verdict import Cause, Phase, State, Verdict
-from ...trace.simulate import Fault, Kind, Model, Run, positions, simulate, snapshot
 from ...trace.slow import slow
 from ..shared import plots
 from ..shared.commands import Setting
 from ..shared.samples import MANAPY, Row, Rows
 from . import comparators
+from .simulate import Fault, Kind, Model, Run, positions, simulate, snapshot
 
 SCHEDULES = (
     "tp=2,pp=4,dp=2,micro=8",

@@ -4,7 +4,7 @@ clock (cc).
 The three kinds of runs alternate. The table shows medians over all rounds. Differences and ratios are computed per
 round, and shown as their median and its 95 % bootstrap interval. If the interval contains 0 (or 1), the runs cannot be
 distinguished here. The command needs an otherwise idle machine, a C compiler and the mpi.h of the MPI in use. It writes
-every sample (result.json) and pictures like those of the papers (bench/shared/plots.py).
+every sample (result.json) and pictures like the figures of the papers whose methods manapy uses.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import shutil
 import signal
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,18 @@ from ..shared.output import Output
 
 if TYPE_CHECKING:
     from ...bench import Row
+    from ...bench.shared.tools import Tools
 
+FULL: dict[str, Any] = {
+    "pairs": 7,
+    "ms": 50.0,
+    "megabytes": 500,
+    "scale": 1.0,
+    "simulated": 4096,
+    "storm": 200,
+    "seed": 1,
+    "minutes": 10,
+}
 QUICK: dict[str, Any] = {
     "pairs": 1,
     "ms": 0.5,
@@ -113,8 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Measure, print, write. Returns 1 if a measured command failed, or if nothing could be measured."""
-    from ...bench import FCDP_JOBS, JOBS, LOOP_JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, measure
-    from ...bench.shared import machine, plots, report, tools
+    from ...bench.shared import machine, report, tools
     from ...core.errors import ManapyError
 
     for path in (options.file_system, options.imb):
@@ -122,24 +133,46 @@ def run(options: argparse.Namespace, out: Output) -> int:
             raise ManapyError(f"{path}: no such file or directory")
     found = tools.find()
     os.environ["MANAPY_CONFIG"] = "off"  # figures of manapy's own defaults
-    values = {
-        "pairs": 7,
-        "ms": 50.0,
-        "megabytes": 500,
-        "scale": 1.0,
-        "simulated": 4096,
-        "storm": 200,
-        "seed": 1,
-        "minutes": 10,
-        **(QUICK if options.quick else {}),
-    }
-    values |= {name: given for name in values if (given := getattr(options, name, None)) is not None}
     where = options.out or Path(f"manapy-bench-{datetime.date.today()}-{platform.node()}")
-    work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.file_system)).resolve()
-    rows: list[Row] = []
-    left_out: dict[str, str] = {}
-    seconds: dict[str, float] = {}
-    interrupted = False
+    figures = _Figures(_values(options), machine.facts(found, options.file_system.resolve()))
+    _measure(figures, options, found, where, out)
+    result = figures.result()
+    written = _write(figures, result, where, out)
+    out.data(result)
+    for name, why in figures.left_out.items():
+        out.note(f"manapy bench: {name} is left out: {why}")
+    failures = report.failures(figures.rows)
+    for line in failures:
+        out.error(line)
+    out.note(f"written: {', '.join(str(path) for path in written)}")
+    if figures.interrupted:
+        out.error("interrupted: what was measured until then is above")
+    return 1 if figures.interrupted or failures or not figures.rows else 0
+
+
+@dataclass
+class _Figures:
+    """What was measured. left_out: why, by measurement. seconds: that each took. interrupted: not all were run."""
+
+    values: dict[str, Any]
+    facts: dict[str, str]
+    rows: list[Row] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def result(self) -> dict[str, Any]:
+        """The content of result.json."""
+        from ...bench.shared import report
+
+        return report.record(self.rows, self.left_out, self.seconds, self.facts, self.values)
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    """The measurements that were asked for."""
+    from ...bench import FCDP_JOBS, JOBS, LOOP_JOBS, SHIFT_JOBS, TRACE_JOBS
+
+    apart = TRACE_JOBS + FCDP_JOBS + LOOP_JOBS
     groups: dict[str | None, list[str]] = {
         "shift": SHIFT_JOBS,
         "trace": TRACE_JOBS,
@@ -147,17 +180,29 @@ def run(options: argparse.Namespace, out: Output) -> int:
         "scale": ["scale"],
         "images": ["images", "dmtcp"],
         "loop": LOOP_JOBS,
+        None: [name for name, job in JOBS.items() if not job.guest and name not in apart],
     }
-    apart = TRACE_JOBS + FCDP_JOBS + LOOP_JOBS
-    groups[None] = [name for name, job in JOBS.items() if not job.guest and name not in apart]
-    names = options.only or groups[options.what]
+    return options.only or groups[options.what]
+
+
+def _values(options: argparse.Namespace) -> dict[str, Any]:
+    """How much is measured."""
+    values = {**FULL, **(QUICK if options.quick else {})}
+    return values | {name: given for name in values if (given := getattr(options, name, None)) is not None}
+
+
+def _measure(figures: _Figures, options: argparse.Namespace, found: Tools, where: Path, out: Output) -> None:
+    """Run all measurements, until Ctrl-C."""
+    from ...bench import FCDP_JOBS, JOBS, LOOP_JOBS, TRACE_JOBS, Guest, Setting, measure
+    from ...bench.shared import tools
+
+    values, names = figures.values, _names(options)
+    work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.file_system)).resolve()
     guest = Guest(found, work)
-    total = sum(JOBS[name].seconds for name in names)
+    total, done = sum(JOBS[name].seconds for name in names), 0.0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that `finally` ends all processes and removes nodes
-    done = 0.0
     try:
-        facts = machine.facts(found, work)
-        if not set(names) <= set(apart):
+        if not set(names) <= {*TRACE_JOBS, *FCDP_JOBS, *LOOP_JOBS}:
             tools.compile_programs(found, work)
         where.mkdir(parents=True, exist_ok=True)
         with out.progress() as show:
@@ -175,36 +220,33 @@ def run(options: argparse.Namespace, out: Output) -> int:
                     progress=progress,
                 )  # fmt: skip
                 begin = time.monotonic()
-                rows += measure(name, setting, left_out)
-                seconds[name] = time.monotonic() - begin
+                figures.rows += measure(name, setting, figures.left_out)
+                figures.seconds[name] = time.monotonic() - begin
                 done += JOBS[name].seconds
     except KeyboardInterrupt:
-        interrupted = True
+        figures.interrupted = True
     finally:
         guest.close()
         shutil.rmtree(work, ignore_errors=True)
-    result = report.record(rows, left_out, seconds, facts, values)
+
+
+def _write(figures: _Figures, result: dict[str, Any], where: Path, out: Output) -> list[Path]:
+    """Write the results and the pictures, and print the table. The files."""
+    from ...bench.shared import plots, report
+
+    facts = figures.facts
     written = [report.write(where, result)]
     title = (
         f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy "
         f"{facts['manapy']}"
     )
     if plots.available():
-        plots.draw(rows, where, title)
+        plots.draw(figures.rows, where, title)
         written += sorted(where.glob("*.png"))
     else:
         out.note("manapy bench: no pictures: matplotlib is not installed (pip install 'manapy[bench]')")
-    _show(out, rows, f"{title}; load before: {facts['load before']}")
-    out.data(result)
-    for name, why in left_out.items():
-        out.note(f"manapy bench: {name} is left out: {why}")
-    failures = report.failures(rows)
-    for line in failures:
-        out.error(line)
-    out.note(f"written: {', '.join(str(path) for path in written)}")
-    if interrupted:
-        out.error("interrupted: what was measured until then is above")
-    return 1 if interrupted or failures or not rows else 0
+    _show(out, figures.rows, f"{title}; load before: {facts['load before']}")
+    return written
 
 
 def _show(out: Output, rows: list[Row], title: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -168,18 +169,7 @@ def _ranges(sequence: CallSequence, labels: Labels, stage: int) -> dict[int, _Co
 def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int) -> Iteration | None:
     """Measure one iteration. columns: by id of a sequence. previous: the end of the iteration before, ns, or None.
     Returns None if one of the iteration's calls is open."""
-    schedule, layers = labels.schedule, labels.layers
-    graph = graph_of(schedule)
-    count, shape = graph.count, (schedule.dp, schedule.tp)
-    compute = np.zeros((count, layers + 1, *shape))
-    tp_enter, tp_exit = np.zeros((2, count, layers, *shape))
-    recv_enter, recv_exit, send_enter, send_exit = np.zeros((4, count, *shape))
-    # the sender's wait for the message that a block waits for
-    wait_enter, wait_exit = np.full((2, count, *shape), -np.inf)
-    ready, closing, come, left, end = np.zeros((5, schedule.pp, *shape))
-    tp_bytes, send_bytes = np.zeros((count, layers, *shape)), np.zeros((count, *shape))
-    # the communicator of the first reduction, and its bytes
-    group, reduced = np.full((schedule.pp, *shape), -1), np.zeros((schedule.pp, *shape))
+    schedule = labels.schedule
     origin = previous
     if origin is None:
         origin = int(
@@ -189,76 +179,126 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
                 if s is not None
             )
         )
+    draft = _Draft(labels, origin, previous is None)
     for stage in range(schedule.pp):
         ranks = schedule.ranks[stage].ravel()
-        own = slice(stage * graph.blocks, (stage + 1) * graph.blocks)
         for sequence in {id(labels.sequences[rank]): labels.sequences[rank] for rank in ranks.tolist()}.values():
             assert sequence is not None
             chosen = [i for i, rank in enumerate(ranks.tolist()) if labels.sequences[rank] is sequence]
-            where = columns[id(sequence)]
-            enter, exit_, before = _times(labels, ranks[chosen], where, origin)
-            if exit_ is None:
+            if not draft.add(stage, ranks, chosen, columns[id(sequence)]):
                 return None
-            comms, sizes = (_fields(labels, name, ranks[chosen], where) for name in ("comm", "bytes"))
-            everybody = len(chosen) == len(ranks)
-            at = (slice(None), slice(None)) if everybody else tuple(np.divmod(np.array(chosen), schedule.tp))
-            size = shape if everybody else (len(chosen),)
-            enter, exit_, before, comms, sizes = (
-                of.reshape(len(of), *size) for of in (enter, exit_, before, comms, sizes)
+    timing, end = draft.timing()
+    return Iteration(number, timing, origin, origin + int(round(end * 1e9)), previous is None)
+
+
+class _Draft:
+    """The times of one iteration, in seconds from its origin: ranks that make the same calls are added together, stage
+    by stage. is_first: nothing is known of the iteration before."""
+
+    def __init__(self, labels: Labels, origin: int, is_first: bool) -> None:
+        schedule, layers = labels.schedule, labels.layers
+        self._labels, self._origin, self._is_first = labels, origin, is_first
+        self._graph = graph_of(schedule)
+        count, shape = self._graph.count, (schedule.dp, schedule.tp)
+        self._shape = shape
+        self._compute = np.zeros((count, layers + 1, *shape))
+        self._tp_enter, self._tp_exit = np.zeros((2, count, layers, *shape))
+        self._recv_enter, self._recv_exit, self._send_enter, self._send_exit = np.zeros((4, count, *shape))
+        # the sender's wait for the message that a block waits for
+        self._wait_enter, self._wait_exit = np.full((2, count, *shape), -np.inf)
+        self._ready, self._closing, self._come, self._left, self._end = np.zeros((5, schedule.pp, *shape))
+        self._tp_bytes, self._send_bytes = np.zeros((count, layers, *shape)), np.zeros((count, *shape))
+        # the communicator of the first reduction, and its bytes
+        self._group, self._reduced = np.full((schedule.pp, *shape), -1), np.zeros((schedule.pp, *shape))
+
+    def add(self, stage: int, ranks: np.ndarray, chosen: list[int], where: _Columns) -> bool:
+        """Add the ranks of a stage that make the same calls. ranks: all of the stage; chosen: which of them. Returns
+        False if one of their calls is open."""
+        labels = self._labels
+        enter, exit_, before = _times(labels, ranks[chosen], where, self._origin)
+        if exit_ is None:
+            return False
+        comms, sizes = (_fields(labels, name, ranks[chosen], where) for name in ("comm", "bytes"))
+        everybody = len(chosen) == len(ranks)
+        at = (slice(None), slice(None)) if everybody else tuple(np.divmod(np.array(chosen), labels.schedule.tp))
+        size = self._shape if everybody else (len(chosen),)
+        enter, exit_, before, comms, sizes = (of.reshape(len(of), *size) for of in (enter, exit_, before, comms, sizes))
+        items = labels.items[stage]
+        slots = _slots(items, where.item, labels.layers)
+        gaps = np.maximum(enter - np.concatenate([before, exit_[:-1]]), 0)
+        if self._is_first:
+            gaps[0] = 0
+        waits_first = bool(items) and items[0].kind == RECV
+        self._ready[stage][at] = enter[0] if waits_first or self._is_first else np.maximum(before[0], 0)
+        for message, column in _waits(labels, self._graph, stage, ranks[chosen[0]], where):
+            self._wait_enter[message][at], self._wait_exit[message][at] = enter[column], exit_[column]
+        self._add_blocks(stage, at, everybody, slots, (enter, exit_, sizes))
+        own = slice(stage * self._graph.blocks, (stage + 1) * self._graph.blocks)
+        whole = self._compute[own]
+        for (place, segment), (a, b) in slots.work.items():
+            whole[place, segment][at] = gaps[a] if b == a + 1 else gaps[a:b].sum(axis=0)
+        before_reduction = gaps[slice(*slots.closing)].sum(axis=0)
+        # no call separates the last block from the work after it
+        if items and items[-1].kind == RECV:
+            whole[-1, -1][at] = before_reduction
+        else:
+            self._closing[stage][at] = before_reduction
+        reduce_first, reduce_last = slots.reduce
+        if reduce_last > reduce_first:
+            self._come[stage][at], self._left[stage][at] = enter[reduce_first], exit_[reduce_first]
+            self._group[stage][at], self._reduced[stage][at] = comms[reduce_first], sizes[reduce_first]
+        else:
+            done = exit_[np.flatnonzero(where.item >= 0)[-1:]]
+            self._come[stage][at] = self._left[stage][at] = done[0]
+        self._end[stage][at] = exit_[-1]
+        return True
+
+    def _add_blocks(
+        self, stage: int, at: tuple[Any, ...], everybody: bool, slots: _Slots, found: tuple[np.ndarray, ...]
+    ) -> None:
+        """Add the calls of the blocks. at: which ranks. found: enter, exit and bytes of all calls."""
+        own = slice(stage * self._graph.blocks, (stage + 1) * self._graph.blocks)
+        filled = (
+            ((self._tp_enter, self._tp_exit, self._tp_bytes), slots.tp),
+            ((self._recv_enter, self._recv_exit), slots.recv),
+            ((self._send_enter, self._send_exit, self._send_bytes), slots.send),
+        )
+        for targets, (places, cols) in filled:
+            place = (places, *at) if everybody else (places[:, None], *at)
+            for target, values in zip(targets, found, strict=False):
+                target[own].reshape(-1, *self._shape)[place] = values[cols]
+
+    def timing(self) -> tuple[Timing, float]:
+        """The iteration's times, and its end."""
+        schedule, graph, layers = self._labels.schedule, self._graph, self._labels.layers
+        count, shape = graph.count, self._shape
+        release = None
+        if np.isfinite(self._wait_exit).any():
+            since = np.maximum(self._wait_enter, self._recv_exit)
+            release = np.where(self._wait_exit >= self._recv_enter, self._wait_exit - since, -np.inf)
+        transfer, landing = np.zeros((2, count, *shape))
+        for way in graph.ways:
+            waits = release is not None and (release[way] > -np.inf).any(axis=0)
+            transfer[way], landing[way] = _transfers(
+                self._send_enter[graph.source[way]], self._recv_enter[way], self._recv_exit[way], waits
             )
-            slots = _slots(labels.items[stage], where.item, layers)
-            gaps = np.maximum(enter - np.concatenate([before, exit_[:-1]]), 0)
-            if previous is None:
-                gaps[0] = 0
-            waits_first = bool(labels.items[stage]) and labels.items[stage][0].kind == RECV
-            ready[stage][at] = enter[0] if waits_first or previous is None else np.maximum(before[0], 0)
-            for message, column in _waits(labels, graph, stage, ranks[chosen[0]], where):
-                wait_enter[message][at], wait_exit[message][at] = enter[column], exit_[column]
-            whole = compute[own]
-            for (place, segment), (a, b) in slots.work.items():
-                whole[place, segment][at] = gaps[a] if b == a + 1 else gaps[a:b].sum(axis=0)
-            filled = (
-                ((tp_enter, tp_exit, tp_bytes), slots.tp),
-                ((recv_enter, recv_exit), slots.recv),
-                ((send_enter, send_exit, send_bytes), slots.send),
-            )
-            for targets, (places, cols) in filled:
-                for target, values in zip(targets, (enter, exit_, sizes), strict=False):
-                    target[own].reshape(-1, *shape)[(places, *at) if everybody else (places[:, None], *at)] = values[
-                        cols
-                    ]
-            before_reduction = gaps[slice(*slots.closing)].sum(axis=0)
-            # no call separates the last block from the work after it
-            if labels.items[stage] and labels.items[stage][-1].kind == RECV:
-                whole[-1, -1][at] = before_reduction
-            else:
-                closing[stage][at] = before_reduction
-            reduce_first, reduce_last = slots.reduce
-            reduces = reduce_last > reduce_first
-            done = exit_[np.flatnonzero(where.item >= 0)[-1:]] if not reduces else exit_[:0]
-            come[stage][at] = enter[reduce_first] if reduces else done[0]
-            left[stage][at] = exit_[reduce_first] if reduces else done[0]
-            if reduces:
-                group[stage][at], reduced[stage][at] = comms[reduce_first], sizes[reduce_first]
-            end[stage][at] = exit_[-1]
-    release = None
-    if np.isfinite(wait_exit).any():
-        release = np.where(wait_exit >= recv_enter, wait_exit - np.maximum(wait_enter, recv_exit), -np.inf)
-    transfer, landing = np.zeros((2, count, *shape))
-    for way in graph.ways:
-        waits = release is not None and (release[way] > -np.inf).any(axis=0)
-        transfer[way], landing[way] = _transfers(send_enter[graph.source[way]], recv_enter[way], recv_exit[way], waits)
-    collective = np.maximum(latest(tp_exit) - latest(tp_enter), 0) if layers else np.zeros((count, 0, schedule.dp))
-    send = send_exit - send_enter
-    if schedule.dp == 1:
-        left = come
-    reduce = np.maximum(left - _arrivals(come, group), 0).max(axis=1)
-    closing = _closing(come, closing)
-    norm = float(max(end.max() - left.max(), 0))
-    moved = np.where((graph.source >= 0)[:, None, None], send_bytes[graph.source], 0)
-    volume = Sizes(moved, latest(tp_bytes) if layers else collective, reduced.max(axis=1))
-    timing = Timing(compute, collective, transfer, landing, send, ready, closing, reduce, norm, release, volume)
-    return Iteration(number, timing, origin, origin + int(round(float(end.max()) * 1e9)), previous is None)
+        collective = (
+            np.maximum(latest(self._tp_exit) - latest(self._tp_enter), 0)
+            if layers
+            else np.zeros((count, 0, schedule.dp))
+        )
+        send = self._send_exit - self._send_enter
+        left = self._come if schedule.dp == 1 else self._left
+        reduce = np.maximum(left - _arrivals(self._come, self._group), 0).max(axis=1)
+        closing = _closing(self._come, self._closing)
+        end = float(self._end.max())
+        norm = float(max(end - left.max(), 0))
+        moved = np.where((graph.source >= 0)[:, None, None], self._send_bytes[graph.source], 0)
+        volume = Sizes(moved, latest(self._tp_bytes) if layers else collective, self._reduced.max(axis=1))
+        timing = Timing(
+            self._compute, collective, transfer, landing, send, self._ready, closing, reduce, norm, release, volume
+        )
+        return timing, end
 
 
 def _closing(come: np.ndarray, closing: np.ndarray) -> np.ndarray:

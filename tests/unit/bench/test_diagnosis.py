@@ -15,7 +15,7 @@ from manapy.bench.shared.samples import MANAPY, Row
 from manapy.bench.trace import comparators, diagnosis
 from manapy.trace.model.schedule import parse
 from manapy.trace.model.verdict import Phase
-from manapy.trace.simulate import Fault, Kind, Model, simulate, snapshot
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate, snapshot
 
 MODEL = Model(parse("tp=2,pp=4,dp=2,micro=8"), iterations=6, layers=2)
 

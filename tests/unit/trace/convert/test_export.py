@@ -12,7 +12,7 @@ from traces import Builder
 from manapy.trace.convert import export
 from manapy.trace.model.events import OPEN, PROC_NULL, Flag, Op, Trace
 from manapy.trace.model.schedule import parse
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 
 
 @pytest.fixture(scope="module")

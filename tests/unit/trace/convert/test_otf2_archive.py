@@ -12,7 +12,7 @@ from manapy.trace.live.diagnose import diagnose
 from manapy.trace.model.events import OPEN, Flag, Op, Trace
 from manapy.trace.model.schedule import parse
 from manapy.trace.model.verdict import State
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 from traces import SECOND, Builder
 
 pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")

@@ -16,7 +16,7 @@ from manapy.trace.model.events import EVENT, OPEN, Op, Trace
 from manapy.trace.model.iterations import iterations
 from manapy.trace.model.schedule import parse
 from manapy.trace.model.verdict import State, Verdict
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 from traces import Builder
 
 SCHEDULE = parse("tp=2,pp=2,dp=1,micro=2")

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from manapy.trace import simulate
+from manapy.bench.trace import simulate
 from manapy.trace.hang import hang
 from manapy.trace.model import schedule, stages
 from manapy.trace.model.verdict import Phase, State
-from manapy.trace.simulate import Fault, Kind, Model
+from manapy.bench.trace.simulate import Fault, Kind, Model
 
 SCHEDULES = (
     "tp=2,pp=4,dp=2,micro=8",

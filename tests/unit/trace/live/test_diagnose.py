@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from manapy.trace import simulate
+from manapy.bench.trace import simulate
 from manapy.trace.live.diagnose import as_json, diagnose, state
 from manapy.trace.model import schedule
 from manapy.trace.model.events import Trace
 from manapy.trace.model.verdict import Cause, Phase, State
-from manapy.trace.simulate import Fault, Kind, Model
+from manapy.bench.trace.simulate import Fault, Kind, Model
 
 PLAN = schedule.parse("tp=2,pp=4,dp=2,micro=8")
 

@@ -13,7 +13,7 @@ from manapy.trace.live.rank_rows import State
 from manapy.trace.model import schedule, stages
 from manapy.trace.model.events import ANY, Flag, Op, Trace
 from manapy.trace.model.verdict import Phase
-from manapy.trace.simulate import Fault, Kind, Model, simulate, snapshot
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate, snapshot
 
 PLAN = schedule.parse("tp=2,pp=4,dp=2,micro=8")
 

@@ -14,7 +14,7 @@ from manapy.trace.live import rank_rows
 from manapy.trace.live.totals import Totals, iteration_seconds
 from manapy.trace.model import schedule, stages
 from manapy.trace.model.events import Op, Trace
-from manapy.trace.simulate import Model, simulate, snapshot
+from manapy.bench.trace.simulate import Model, simulate, snapshot
 
 PLAN = schedule.parse("tp=2,pp=2,dp=1,micro=4")
 

@@ -12,7 +12,7 @@ from manapy.trace.model.graph import graph_of
 from manapy.trace.model.iterations import iterations
 from manapy.trace.model.schedule import ScheduleError, parse
 from manapy.trace.model.verdict import Phase
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 
 SCHEDULES = [
     "tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=1,micro=4,kind=interleaved,chunks=2",

@@ -12,7 +12,7 @@ from manapy.trace.model.events import Flag, Op
 from manapy.trace.model.iterations import iterations
 from manapy.trace.model.schedule import parse
 from manapy.trace.report import heatmap
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 
 
 def of(model: Model, *faults: Fault, stopped: int | None = None) -> heatmap.Heat:

@@ -13,7 +13,7 @@ from manapy.trace.model.match import match
 from manapy.trace.model.schedule import parse
 from manapy.trace.model.waits import classify
 from manapy.trace.report.timeline_bins import Marks, marks
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 
 
 def drawn(trace: Trace, limit: int = 10**6, lanes: int = 10**6, named: Sequence[int] = ()) -> Marks:

@@ -21,7 +21,7 @@ from manapy.trace.model.events import OPEN, Op, Trace
 from manapy.trace.model.schedule import Schedule, parse
 from manapy.trace.model.verdict import Cause, State, Verdict
 from manapy.trace.report import critical, queues, report
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 
 MODEL = Model(parse("tp=2,pp=4,dp=2,micro=8"), iterations=8)
 SLOW = Fault(Kind.COMPUTE, 5, 4, 2, seconds=0.8, segment=1)

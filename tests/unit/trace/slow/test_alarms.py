@@ -10,7 +10,7 @@ from manapy.trace.host.runqueue import Delays
 from manapy.trace.model.events import Trace
 from manapy.trace.model.schedule import parse
 from manapy.trace.model.verdict import Cause, Phase, State
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.slow import alarms, slow
 
 SCHEDULE = parse("tp=2,pp=4,dp=2,micro=8")

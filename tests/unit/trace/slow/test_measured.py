@@ -15,7 +15,7 @@ from manapy.trace.model.events import Trace
 from manapy.trace.model.iterations import SAME
 from manapy.trace.model.schedule import parse
 from manapy.trace.model.verdict import Cause, Phase, State, Verdict
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.slow import alarms, slow
 from manapy.trace.slow.monitor import Monitor
 

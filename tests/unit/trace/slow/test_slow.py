@@ -15,7 +15,7 @@ from manapy.trace.model.events import EVENT, NO_PEER, Communicator, Flag, Op, Ra
 from manapy.trace.model.iterations import iterations
 from manapy.trace.model.schedule import ScheduleError, parse
 from manapy.trace.model.verdict import Cause, Phase, State, Verdict
-from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.slow import slow, stragglers
 
 SCHEDULE = parse("tp=2,pp=4,dp=2,micro=8")

@@ -4,7 +4,7 @@ about them.
 For each micro-batch a stage makes a Recv, forward or backward work divided by Allreduces of the TP group, and a Send.
 An iteration ends with an Allreduce of the DP group and one of all ranks (the norm of the gradients), and then the
 optimizer. The events are those that a recording would have, including open calls if the job hangs. All ranks of one
-level of the schedule's graph (graph.py) advance in one step of numpy. A time of infinity means never.
+level of the schedule's graph (trace/model/graph.py) advance in one step of numpy. A time of infinity means never.
 
 A Send returns when its message is on its way. If the message can never arrive, the Send stays open, as that of a large
 message does. With synchronous messages it is an Issend instead, with a Wait for it before the next message that goes
@@ -20,11 +20,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from .host import activity
-from .model.events import EVENT, NO_PEER, OPEN, Communicator, Flag, Op, Rank, Trace
-from .model.graph import Graph, Timing, graph_of
-from .model.schedule import Schedule
-from .model.verdict import Cause, Phase
+from ...trace.host import activity
+from ...trace.model.events import EVENT, NO_PEER, OPEN, Communicator, Flag, Op, Rank, Trace
+from ...trace.model.graph import Graph, Timing, graph_of
+from ...trace.model.schedule import Schedule
+from ...trace.model.verdict import Cause, Phase
 
 WORLD = 0  # index of MPI_COMM_WORLD in Trace.comms
 POLL = 1e-6  # seconds in a call that waits for nothing
@@ -461,13 +461,46 @@ def _events(
     """Return the calls of all ranks of one stage in one iteration, in order: [ranks, calls]."""
     schedule = model.schedule
     ranks = schedule.ranks[stage].ravel()
-    count = model.layers_of
-    data = model.data if schedule.tp > 1 else 0
-    template = np.zeros(_calls_of(model, graph, stage), EVENT)
-    enters, exits, peers = [], [], []
-    place = 0
+    made, tp_places = _sequence(model, graph, calls, stage, iteration)
+    dp_place = made.length
+    if schedule.dp > 1:
+        made.put(Op.ALLREDUCE, calls.reduce, (stage,), model.gradient)
+    made.put(Op.ALLREDUCE, calls.norm, (stage,), 8)
+    events = np.broadcast_to(made.template[: made.length], (len(ranks), made.length)).copy()
+    events["rank"] = ranks[:, None]
+    events["enter"], events["exit"] = (
+        _ns(np.stack(times, axis=1) + calls.origin) for times in (made.enters, made.exits)
+    )
+    events["comm"][:, -1] = WORLD
+    events["context"][:, -1] = iteration + 1
+    for column, peer in made.peers:
+        events["peer"][:, column] = schedule.ranks[peer].ravel()
+        events["comm"][:, column] = WORLD
+    if tp_places:
+        events["comm"][:, tp_places] = tp_comm[ranks][:, None]
+        events["context"][:, tp_places] = iteration * len(tp_places) + np.arange(1, len(tp_places) + 1)
+    if schedule.dp > 1:
+        events["comm"][:, dp_place] = dp_comm[ranks]
+        events["context"][:, dp_place] = iteration + 1
+    return events
+
+
+class _Sequence:
+    """The calls that each rank of a stage makes, in order.
+
+    template: their fields that are the same for all ranks. enters, exits: their times, by rank. peers: the place of
+    each call that has a peer, and the peer's stage.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.template = np.zeros(most, EVENT)
+        self.length = 0
+        self.enters: list[np.ndarray] = []
+        self.exits: list[np.ndarray] = []
+        self.peers: list[tuple[int, int]] = []
 
     def put(
+        self,
         op: Op,
         times: Sequence[np.ndarray],
         where: tuple[int, ...],
@@ -477,36 +510,43 @@ def _events(
         flags: int = 0,
         request: int = 0,
     ) -> None:
-        nonlocal place
-        template[place] = (0, 0, op, flags, 0, -1, NO_PEER, tag, 0, size, 0, 0, request, 0)
-        enters.append(times[0][where].ravel())
-        exits.append(times[1][where].ravel())
+        """Append a call. where: its place in `times`, which are enter and exit of all such calls."""
+        self.template[self.length] = (0, 0, op, flags, 0, -1, NO_PEER, tag, 0, size, 0, 0, request, 0)
+        self.enters.append(times[0][where].ravel())
+        self.exits.append(times[1][where].ravel())
         if peer is not None:
-            peers.append((place, schedule.ranks[peer].ravel()))
-        place += 1
+            self.peers.append((self.length, peer))
+        self.length += 1
 
-    def wait(times: Sequence[np.ndarray], where: tuple[int, ...], message: int) -> None:
-        put(Op.WAIT, times, where, 0, request=serial(int(graph.source[message])))
+
+def _sequence(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: int) -> tuple[_Sequence, list[int]]:
+    """Return the calls of a stage up to the end of its last block, and the places of those of its TP groups."""
+    schedule, count = model.schedule, model.layers_of
+    data = model.data if schedule.tp > 1 else 0
+    made = _Sequence(_calls_of(model, graph, stage))
 
     def serial(vertex: int) -> int:
         return iteration * graph.blocks + vertex % graph.blocks + 1
+
+    def wait(times: Sequence[np.ndarray], where: tuple[int, ...], message: int) -> None:
+        made.put(Op.WAIT, times, where, 0, request=serial(int(graph.source[message])))
 
     tp_places = []
     for number, block in enumerate(schedule.blocks_of(stage)):
         vertex = stage * graph.blocks + number
         if (source := schedule.source(stage, block)) is not None:
-            put(Op.RECV, calls.recv, (vertex,), model.activation, source[0], tag(schedule, block, stage))
+            made.put(Op.RECV, calls.recv, (vertex,), model.activation, source[0], tag(schedule, block, stage))
         feeds = not block.backward and (
             stage == 0 and block.chunk == 0 or stage == schedule.pp - 1 and block.chunk == schedule.chunks - 1
         )
         for layer in range(count[vertex]):
-            tp_places.append(place)
-            put(Op.BCAST if feeds and layer < data else Op.ALLREDUCE, calls.tp, (vertex, layer), model.partial)
+            tp_places.append(made.length)
+            made.put(Op.BCAST if feeds and layer < data else Op.ALLREDUCE, calls.tp, (vertex, layer), model.partial)
         if (target := schedule.target(stage, block)) is not None:
             if model.synchronous and graph.held[vertex] >= 0:
                 wait(calls.wait, (vertex,), int(graph.held[vertex]))
             how = (Op.SSEND, Flag.NONBLOCKING, serial(vertex)) if model.synchronous else (Op.SEND, 0, 0)
-            put(
+            made.put(
                 how[0],
                 calls.send,
                 (vertex,),
@@ -517,25 +557,7 @@ def _events(
             )
     for message, times in zip(graph.final[stage], pairwise(calls.final[stage]), strict=False):
         wait(times, (), message)
-    dp_place = place
-    if schedule.dp > 1:
-        put(Op.ALLREDUCE, calls.reduce, (stage,), model.gradient)
-    put(Op.ALLREDUCE, calls.norm, (stage,), 8)
-    events = np.broadcast_to(template[:place], (len(ranks), place)).copy()
-    events["rank"] = ranks[:, None]
-    events["enter"], events["exit"] = (_ns(np.stack(times, axis=1) + calls.origin) for times in (enters, exits))
-    events["comm"][:, -1] = WORLD
-    events["context"][:, -1] = iteration + 1
-    for column, peer in peers:
-        events["peer"][:, column] = peer
-        events["comm"][:, column] = WORLD
-    if tp_places:
-        events["comm"][:, tp_places] = tp_comm[ranks][:, None]
-        events["context"][:, tp_places] = iteration * len(tp_places) + np.arange(1, len(tp_places) + 1)
-    if schedule.dp > 1:
-        events["comm"][:, dp_place] = dp_comm[ranks]
-        events["context"][:, dp_place] = iteration + 1
-    return events
+    return made, tp_places
 
 
 def tag(schedule: Schedule, block: object, stage: int) -> int:
