@@ -28,6 +28,7 @@ from typing import Any
 
 from ....core.errors import CheckpointError, ManapyError, explained
 from ....core.files import discard
+from ....core.tasks import Tasks
 from ... import protocol
 from ...redundancy import code, failure_groups
 from ...redundancy.policy import Policy
@@ -89,7 +90,7 @@ class Storage:
         self.rewriting = asyncio.Lock()  # held while images are copied to the shared level, or folded
         self._fresh = asyncio.Event()  # a checkpoint was published since the last flush
         self._due: list[Path] = []  # those that were published since then
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(log)
 
     # ---- a new checkpoint
 
@@ -185,9 +186,7 @@ class Storage:
         """The checkpoint in progress has failed: delete its images."""
         self._current = ()
         if self._root is not None:
-            task = asyncio.ensure_future(self.tidy())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self.tidy())
 
     # ---- the shared level
 
