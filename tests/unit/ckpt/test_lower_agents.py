@@ -236,7 +236,7 @@ def test_ranks_behind_an_agent_come_and_go() -> None:
     secret, poll = bytes(32), Poll()
     said: list[str] = []
     passed: list[tuple[Sequence[int], str]] = []
-    made = joining.AgentTree(secret, poll, said.append, lambda ranks, line: passed.append((ranks, line)))
+    made = joining.LowerAgents(secret, poll, said.append, lambda ranks, line: passed.append((ranks, line)))
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as up:
         made.listen(up)
         _, address, port = said.pop().split(" ")
