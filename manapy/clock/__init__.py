@@ -6,9 +6,8 @@ It contains both ends of the real protocol without I/O: the coordinator uses ``C
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..core import lazy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._explain import explain_disabled
@@ -50,8 +49,7 @@ _HOMES = {
     "messages": ("WireError", "from_wire"),
     "rank": ("RankClock",),
 }
-# most commands need none of them
-__getattr__ = lazy.names_of(__name__, _HOMES)
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "WORLD",
@@ -73,3 +71,10 @@ __all__ = [
     "group_identity",
     "table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load names at first use, because most commands need none of them."""
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

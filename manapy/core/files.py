@@ -1,5 +1,5 @@
 """Files that are replaced atomically, and files with one JSON object that has a `format`: job.json, manifest.json,
-chain.json."""
+chain.json. Also where the user's cache is."""
 
 from __future__ import annotations
 
@@ -70,6 +70,12 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 def as_text(record: dict[str, Any]) -> bytes:
     """What such a file holds."""
     return json.dumps(record, indent=1).encode() + b"\n"
+
+
+def cache_directory() -> Path:
+    """The part of the user's cache directory that belongs to manapy: ~/.cache/manapy, or below XDG_CACHE_HOME (XDG Base
+    Directory Specification 0.8). It may not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manapy"
 
 
 def sync(directory: Path) -> None:

@@ -3,7 +3,8 @@ folder."""
 
 from __future__ import annotations
 
-from ..core import lazy
+from importlib import import_module
+from typing import Any
 
 _HOMES = {
     "engine.engine": ("Engine",),
@@ -12,5 +13,12 @@ _HOMES = {
     "engine.units": ("Unit",),
     "layers": ("Adam", "initialise", "micro_batch", "units_of"),
 }
-# importing mpi4py.MPI initialises MPI, which a program that only plans does not want
-__getattr__ = lazy.names_of(__name__, _HOMES)
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import names on first use: importing mpi4py.MPI initialises MPI, which a program that only plans does not
+    want."""
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,7 +48,7 @@ from jobs import PATIENCE, Job, JobError  # noqa: E402
 from manapy.ckpt import command  # noqa: E402
 from manapy.cli.shared import naming  # noqa: E402
 from manapy.cli.shared.arguments import add_renamed  # noqa: E402
-from manapy.core import cache as user_cache  # noqa: E402
+from manapy.core import files  # noqa: E402
 from manapy.core.errors import ManapyError  # noqa: E402
 
 RECORD = Path(__file__).resolve().parent / "record.py"
@@ -82,7 +82,7 @@ class SuiteError(Exception):
 def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
     """test/main.py of the suite of the installed mpi4py's version. Raises SuiteError if it can't be fetched."""
     wanted = version("mpi4py")
-    cache = cache or user_cache.directory()
+    cache = cache or files.cache_directory()
     main = cache / f"mpi4py-{wanted}" / "test" / "main.py"
     if main.exists():
         return main

@@ -5,7 +5,7 @@ The kernel is kept uncompressed. QEMU boots it by its PVH entry, so no emulated 
 
 The directory ~/.cache/manapy/vm (XDG_CACHE_HOME) keeps the downloaded package of the kernel, and an image for each
 package and version of this source. An image appears by one rename, so several tests may make it at the same time. This
-file computes the directory itself, because tools/vm/run works without manapy installed (manapy/core/cache.py has the
+file computes the directory itself, because tools/vm/run works without manapy installed (manapy/core/files.py has the
 same for the package).
 """
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...core import cache as user_cache
+from ...core import files
 
 
 def cache(package: str) -> Path:
     """The directory for files of a package, such as "impi-rt==2021.19.0"."""
-    return user_cache.directory() / package.replace("==", "-")
+    return files.cache_directory() / package.replace("==", "-")

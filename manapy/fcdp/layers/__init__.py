@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...core import lazy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .adam import Adam
@@ -16,7 +15,13 @@ _HOMES = {
     "layers": ("Adapted", "Dense", "Layer", "Tanh", "cross_entropy"),
     "numpy_training": ("initialise", "micro_batch", "units_of"),
 }
-# importing mpi4py.MPI, as the engine does, initialises MPI
-__getattr__ = lazy.names_of(__name__, _HOMES)
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = ["Adam", "Adapted", "Dense", "Layer", "Tanh", "cross_entropy", "initialise", "micro_batch", "units_of"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use: importing mpi4py.MPI, as the engine does, initialises MPI."""
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...core import lazy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .save_load import Optimizer, export, full, load, load_file, save, whole
@@ -12,7 +11,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "save_load": ("Optimizer", "export", "full", "load", "load_file", "save", "whole"),
 }
-# the modules of this folder that the engine uses need none of it
-__getattr__ = lazy.names_of(__name__, _HOMES)
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = ["Optimizer", "export", "full", "load", "load_file", "save", "whole"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use: the modules of this folder that the engine uses need none of it."""
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from restarts import check, through_restart
 from solver import SOLVER, after
 from surface import SURFACE, Group, groups, name_of_group, patience, program_of
 
-from manapy.core import cache
+from manapy.core import files
 
 COMPILER = BIN / "mpicc_abi"
 STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread")
@@ -166,7 +166,7 @@ def mpi4py() -> Path:
     """A folder with mpi4py, built from its source for this ABI. The user's cache directory keeps it for the tests of
     other checkouts: the build takes 40 seconds of processor time."""
     python = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    where = cache.directory() / f"mpi4py-{version('mpi4py')}-mpich-{version('mpich')}-{python}-standard"
+    where = files.cache_directory() / f"mpi4py-{version('mpi4py')}-mpich-{version('mpich')}-{python}-standard"
     if where.exists():
         return where
     where.parent.mkdir(parents=True, exist_ok=True)
