@@ -31,7 +31,7 @@ LOWER = {  # the lower rooms come first: a room includes only headers of rooms l
     "mpi/back/standard": "mpi/back/shared",
     "mpi": "base isolate join join/manager mpi/back process/tcp",
     "image/file": "base",
-    "image/dirty": "image/file isolate",
+    "image/dirty": "base image/file isolate",
     "image/lazy": "base image/file isolate isolate/trap",
     "image/write": "base image/file",
     "image/fold": "image/file image/write",

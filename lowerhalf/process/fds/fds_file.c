@@ -17,6 +17,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/fd_list.h"
 #include "process/memory/files.h"
 
 #include <errno.h>
@@ -239,9 +240,9 @@ static int read_all(int fd, uint8_t *to, size_t bytes)
 
 static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", d->number);
-    int own = readable(t, d), fd = own >= 0 ? own : mpy_fd_high(open(path, O_RDONLY | O_CLOEXEC));
+    char path[MPY_FD_PATH];
+    int own = readable(t, d);
+    int fd = own >= 0 ? own : mpy_fd_high(open(mpy_fd_path(path, 0, d->number), O_RDONLY | O_CLOEXEC));
     size_t bytes = (size_t)d->st.st_size;
     mpy_blob_put_u64(b, bytes); /* length and bytes, as mpy_reader_bytes reads them */
     uint8_t *to = mpy_blob_extend(b, bytes);

@@ -18,10 +18,10 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
+#include "base/fd_list.h"
 #include "isolate/pts.h"
 #include "isolate/trapstate.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -65,21 +65,16 @@ typedef int visit_t(void *context, int owner, int fd, const struct stat *st);
 /* Visits the terminals' descriptors of all processes of the tree, in order, until a visit returns other than 0. */
 static void visit_all(visit_t *visit, void *context)
 {
-    char path[64 + sizeof((struct dirent *)0)->d_name];
+    char path[MPY_FD_PATH];
     struct stat st;
     int pid, done = 0;
     for (int owner = 0; !done && (pid = mpy_fd_relative(owner)) > 0; owner++) {
-        snprintf(path, sizeof path, "/proc/%d/fd", pid);
-        DIR *dir = opendir(path);
-        for (struct dirent *entry; dir && !done && (entry = readdir(dir));) {
-            int fd = atoi(entry->d_name);
-            snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
-            if (entry->d_name[0] != '.' && !(pid == getpid() && mpy_fd_is_lower(fd)) && !stat(path, &st) &&
+        mpy_fd_list_t list = mpy_fd_list_open(pid);
+        for (int fd; !done && (fd = mpy_fd_list_next(&list)) >= 0;)
+            if (!(pid == getpid() && mpy_fd_is_lower(fd)) && !stat(mpy_fd_path(path, pid, fd), &st) &&
                 S_ISCHR(st.st_mode) && (is_ptmx(st.st_rdev) || pts_of(st.st_rdev) >= 0))
                 done = visit(context, owner, fd, &st);
-        }
-        if (dir)
-            closedir(dir);
+        mpy_fd_list_close(&list);
     }
 }
 

@@ -5,8 +5,8 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/fd_list.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -83,9 +83,8 @@ mpy_desc_t *mpy_fdtable_object(mpy_fdtable_t *t, const mpy_desc_t *d)
 
 int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    return mpy_fdtable_temp(t, open(path, flags | O_CLOEXEC | O_NOCTTY));
+    char path[MPY_FD_PATH];
+    return mpy_fdtable_temp(t, open(mpy_fd_path(path, 0, fd), flags | O_CLOEXEC | O_NOCTTY));
 }
 
 /* Does changing the flag of `a` change the flag of `b`? Uses O_APPEND: every kind has it and, unlike O_NONBLOCK, it
@@ -241,11 +240,10 @@ static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags
 /* Returns 0 also if the descriptor has disappeared meanwhile. */
 static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
 {
-    char path[64], link[PATH_MAX + 64];
+    char path[MPY_FD_PATH], link[PATH_MAX + 64];
     struct stat st;
     int cloexec = fcntl(fd, F_GETFD), flags = fcntl(fd, F_GETFL);
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    ssize_t length = readlink(path, link, sizeof link - 1);
+    ssize_t length = readlink(mpy_fd_path(path, 0, fd), link, sizeof link - 1);
     if (cloexec < 0 || flags < 0 || length < 0 || fstat(fd, &st))
         return 0;
     link[length] = 0;
@@ -272,16 +270,14 @@ static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
 static int scan_once(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 {
     *t = (mpy_fdtable_t){0};
-    DIR *dir = opendir("/proc/thread-self/fd");
-    if (!dir)
+    mpy_fd_list_t list = mpy_fd_list_open(0);
+    if (!list.dir)
         return mpy_reason(err, n, "can't list the open descriptors: /proc/self/fd: %s", strerror(errno));
     int rc = 0;
-    for (struct dirent *entry; !rc && (entry = readdir(dir));) {
-        int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && fd != dirfd(dir) && !mpy_fd_is_lower(fd))
+    for (int fd; !rc && (fd = mpy_fd_list_next(&list)) >= 0;)
+        if (!mpy_fd_is_lower(fd))
             rc = add(t, fd, stopped, err, n);
-    }
-    closedir(dir);
+    mpy_fd_list_close(&list);
     if (rc)
         mpy_fdtable_free(t);
     return rc;

@@ -13,9 +13,9 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
+#include "base/fd_list.h"
 #include "process/children.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -49,20 +49,17 @@ typedef int match_t(const mpy_desc_t *d, int pid, int fd, mode_t access);
  * S_IWUSR, as the links in /proc show it. */
 static int find(const mpy_desc_t *d, int pid, match_t *matches)
 {
-    char path[64 + sizeof((struct dirent *)0)->d_name];
+    char path[MPY_FD_PATH];
     struct stat st, link;
     int found = -1;
-    snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && found < 0 && (entry = readdir(dir));) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
-        int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && !stat(path, &st) && !lstat(path, &link) && d->st.st_dev == st.st_dev &&
-            d->st.st_ino == st.st_ino && d->st.st_rdev == st.st_rdev && matches(d, pid, fd, link.st_mode))
+    mpy_fd_list_t list = mpy_fd_list_open(pid);
+    for (int fd; found < 0 && (fd = mpy_fd_list_next(&list)) >= 0;) {
+        mpy_fd_path(path, pid, fd);
+        if (!stat(path, &st) && !lstat(path, &link) && d->st.st_dev == st.st_dev && d->st.st_ino == st.st_ino &&
+            d->st.st_rdev == st.st_rdev && matches(d, pid, fd, link.st_mode))
             found = fd;
     }
-    if (dir)
-        closedir(dir);
+    mpy_fd_list_close(&list);
     return found;
 }
 

@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "files.h"
+#include "base/fd_list.h"
 #include "isolate/fdguard.h"
 #include "process/children.h"
 
@@ -219,19 +220,17 @@ static void note_use(const mapping_t *m)
 
 static void note_descriptors(int pid)
 {
-    char path[64 + sizeof((struct dirent *)0)->d_name], link[PATH_MAX + 64];
+    char path[MPY_FD_PATH], link[PATH_MAX + 64];
     struct stat st;
-    snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
+    mpy_fd_list_t list = mpy_fd_list_open(pid);
+    for (int fd; (fd = mpy_fd_list_next(&list)) >= 0;) {
+        mpy_fd_path(path, pid, fd);
         ssize_t length = readlink(path, link, sizeof link - 1);
         link[length > 0 ? length : 0] = 0;
-        if (has_no_name(link) && !(pid == getpid() && mpy_fd_is_lower(atoi(entry->d_name))) && !stat(path, &st))
+        if (has_no_name(link) && !(pid == getpid() && mpy_fd_is_lower(fd)) && !stat(path, &st))
             note((use_t){.device = st.st_dev, .inode = st.st_ino});
     }
-    if (dir)
-        closedir(dir);
+    mpy_fd_list_close(&list);
 }
 
 void mpy_memory_files_look(void)
