@@ -1,7 +1,7 @@
 /* fdguard.c - see fdguard.h. */
 #define _GNU_SOURCE
 #include "fdguard.h"
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "helper.h"
+#include "base/io/whole.h"
 #include "base/reason.h"
 #include "base/warnings.h"
 
@@ -81,13 +82,8 @@ bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, 
     if (child == 0) mpy_helper_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
     int cause = errno;
     close(ends[1]);
-    size_t at = 0;
-    for (ssize_t k = 1; child > 0 && k != 0 && at + 1 < size;) {
-        k = read(ends[0], answer + at, size - 1 - at);
-        if (k < 0 && errno != EINTR) break;
-        if (k > 0) at += (size_t)k;
-    }
-    answer[at] = '\0';
+    ssize_t got = child > 0 ? mpy_read_whole(ends[0], answer, size - 1, MPY_AT_POSITION) : 0;
+    answer[got > 0 ? got : 0] = '\0';
     close(ends[0]);
     if (child < 0) return mpy_refuse(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause));
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}

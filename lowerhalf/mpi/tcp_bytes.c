@@ -7,7 +7,7 @@
  */
 #include "tcp_bytes.h"
 
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>

@@ -8,7 +8,7 @@
  */
 #include "dirty.h"
 
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>

@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 
 #include <errno.h>
 #include <fcntl.h>

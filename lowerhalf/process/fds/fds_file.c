@@ -17,7 +17,8 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
-#include "base/fd_list.h"
+#include "base/io/whole.h"
+#include "base/proc/fds.h"
 #include "process/memory/files.h"
 
 #include <errno.h>
@@ -227,15 +228,10 @@ static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d)
 
 static int read_all(int fd, uint8_t *to, size_t bytes)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, to + done, bytes - done, (off_t)done);
-        if (got == 0)
-            errno = ENODATA;
-        if (got == 0 || (got < 0 && errno != EINTR))
-            return -1;
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
+    ssize_t got = mpy_read_whole(fd, to, bytes, 0);
+    if (got >= 0 && (size_t)got < bytes)
+        errno = ENODATA;
+    return got < 0 || (size_t)got < bytes ? -1 : 0;
 }
 
 static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
@@ -303,17 +299,6 @@ static int create(const char *name, int memfd)
     return memfd_create(slash ? slash + 1 : name, MFD_CLOEXEC);
 }
 
-static int fill(int fd, const uint8_t *content, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t put = pwrite(fd, content + done, bytes - done, (off_t)done);
-        if (put < 0 && errno != EINTR)
-            return -1;
-        done += put > 0 ? (size_t)put : 0;
-    }
-    return 0;
-}
-
 static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     uint64_t dev = mpy_reader_u64(r), ino = mpy_reader_u64(r);
@@ -336,7 +321,8 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
         if (shared && (fd < 0 || mpy_memory_file_end_as(dev, ino, size, (int)seals, err, n)))
             return -1;
         d->extra = mpy_fdtable_temp(t, fd);
-        if (d->extra < 0 || (!shared && ftruncate(d->extra, (off_t)size)) || fill(d->extra, content, bytes))
+        if (d->extra < 0 || (!shared && ftruncate(d->extra, (off_t)size)) ||
+            mpy_write_whole(d->extra, content, bytes, 0))
             return mpy_reason(err, n, "can't write the deleted file %s of %zu bytes again, which was descriptor %d: %s",
                               name, bytes, d->number, strerror(errno));
     }

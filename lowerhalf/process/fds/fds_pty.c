@@ -18,7 +18,7 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 #include "isolate/pts.h"
 #include "isolate/trapstate.h"
 

@@ -5,7 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,7 +13,7 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 #include "process/children.h"
 
 #include <errno.h>

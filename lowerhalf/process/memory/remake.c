@@ -16,7 +16,7 @@
  *     commit. All of these ranks write the same content into it.
  */
 #define _GNU_SOURCE
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 #include "base/reason.h"
 #include "files.h"
 #include "isolate/fdguard.h"

@@ -10,7 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "files.h"
-#include "base/fd_list.h"
+#include "base/proc/fds.h"
 #include "isolate/fdguard.h"
 #include "process/children.h"
 

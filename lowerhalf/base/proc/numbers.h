@@ -1,6 +1,6 @@
-/* proc_file.h - numbers in files of /proc and of cgroups (proc(5)). Header only; libc. */
-#ifndef MANAPY_BASE_PROC_FILE_H
-#define MANAPY_BASE_PROC_FILE_H
+/* numbers.h - numbers in files of /proc and of cgroups (proc(5)). Header only; libc. */
+#ifndef MANAPY_PROC_NUMBERS_H
+#define MANAPY_PROC_NUMBERS_H
 
 #include <stdbool.h>
 #include <stdint.h>

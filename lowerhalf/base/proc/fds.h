@@ -1,10 +1,10 @@
-/* fd_list.h - the open descriptors of a process: /proc/PID/fd (proc(5)). Header only; libc.
+/* fds.h - the open descriptors of a process: /proc/PID/fd (proc(5)). Header only; libc.
  *
  * The files of this process are those of the calling thread: /proc/self/fd is empty once the thread that started the
  * process has ended.
  */
-#ifndef MANAPY_FD_LIST_H
-#define MANAPY_FD_LIST_H
+#ifndef MANAPY_PROC_FDS_H
+#define MANAPY_PROC_FDS_H
 
 #include <dirent.h>
 #include <stdio.h>
