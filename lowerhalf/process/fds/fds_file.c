@@ -18,6 +18,7 @@
 #define _GNU_SOURCE
 #include "fds_table.h"
 #include "base/io/whole.h"
+#include "base/proc/deleted.h"
 #include "base/proc/fds.h"
 #include "process/memory/files.h"
 
@@ -257,7 +258,7 @@ static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *er
     off_t offset = lseek(d->number, 0, SEEK_CUR);
     char name[4096];
     snprintf(name, sizeof name, "%s", d->path);
-    char *tail = strstr(name, " (deleted)");
+    char *tail = mpy_deleted_mark(name);
     if (tail)
         *tail = 0;
     mpy_blob_put_u64(b, d->st.st_dev);

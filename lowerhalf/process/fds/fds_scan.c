@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/proc/deleted.h"
 #include "base/proc/fds.h"
 
 #include <errno.h>
@@ -157,8 +158,6 @@ int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *va
 
 static int nameless(const mpy_desc_t *d)
 {
-    static const char deleted[] = " (deleted)";
-    size_t length = strlen(d->path), tail = sizeof deleted - 1;
     const char *slash = strrchr(d->path, '/');
     struct stat st;
     if (!strncmp(d->path, "/memfd:", 7) || d->st.st_nlink == 0)
@@ -166,8 +165,7 @@ static int nameless(const mpy_desc_t *d)
     /* A file that was deleted on NFS while open: it disappears when we end. */
     if (slash && !strncmp(slash + 1, ".nfs", 4))
         return 1;
-    return length > tail && !strcmp(d->path + length - tail, deleted) &&
-           (stat(d->path, &st) || st.st_ino != d->st.st_ino);
+    return mpy_deleted_mark(d->path) && (stat(d->path, &st) || st.st_ino != d->st.st_ino);
 }
 
 static mpy_fd_kind_t socket_kind(int fd)
