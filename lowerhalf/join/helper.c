@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <manapy/proc_exe.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +29,9 @@ bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n) {
     if (given != NULL) {
         snprintf(out, PATH_MAX, "%s", given);
     } else {
-        ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 8);
-        if (length <= 0) return mpy_refuse(error, n, "/proc/self/exe: %s", strerror(errno));
-        out[length] = '\0';
-        strcpy(strrchr(out, '/') + 1, "manapy");
+        if (!mpy_proc_exe(0, out)) return mpy_refuse(error, n, "/proc/self/exe: %s", strerror(errno));
+        char *name = strrchr(out, '/') + 1;
+        snprintf(name, PATH_MAX - (size_t)(name - out), "manapy");
     }
     if (access(out, X_OK) == 0) return true;
     return mpy_refuse(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)",

@@ -16,7 +16,7 @@
  *     Forked processes come when they are invited. When all members are halted, none of these is left.
  */
 #include "base/now.h"
-#include "base/proc/numbers.h"
+#include "base/proc/text.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "companion.h"

@@ -13,7 +13,7 @@ import pytest
 LOWER = {  # the lower rooms come first: a room includes only headers of rooms listed before it
     "base": "",
     "trace": "base",
-    "trace/preload": "trace",
+    "trace/preload": "base trace",
     "isolate": "base trace",
     "isolate/trap": "base isolate",
     "process": "base isolate",

@@ -7,6 +7,7 @@
 #include "fds_table.h"
 #include "base/proc/deleted.h"
 #include "base/proc/fds.h"
+#include "base/proc/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -109,51 +110,18 @@ int mpy_fd_same(int a, int b, int stopped)
     return stopped && same_by_flag(a, b); /* kcmp was denied: some container runtimes filter it */
 }
 
-static char *read_text(const char *path)
-{
-    int info = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    if (info < 0)
-        return NULL;
-    size_t room = 4096, bytes = 0;
-    char *text = malloc(room);
-    for (ssize_t got; text && (got = read(info, text + bytes, room - bytes - 1)) > 0;) {
-        bytes += (size_t)got;
-        if (room - bytes < 2048) {
-            char *more = realloc(text, room *= 2);
-            if (!more)
-                free(text);
-            text = more;
-        }
-    }
-    syscall(SYS_close, info);
-    if (text)
-        text[bytes] = 0;
-    return text;
-}
-
 char *mpy_fdinfo_read(int fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/thread-self/fdinfo/%d", fd);
-    return read_text(path);
+    return mpy_proc_text(path, NULL);
 }
 
 char *mpy_fdinfo_read_of(int pid, int fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fdinfo/%d", pid, fd);
-    return read_text(path);
-}
-
-int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *value)
-{
-    size_t length = strlen(name);
-    for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL)
-        if (!strncmp(line, name, length) && line[length] == ':') {
-            *value = strtoull(line + length + 1, NULL, base);
-            return 1;
-        }
-    return 0;
+    return mpy_proc_text(path, NULL);
 }
 
 static int nameless(const mpy_desc_t *d)

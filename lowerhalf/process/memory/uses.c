@@ -122,28 +122,20 @@ static void note_theirs(const mapping_t *m)
         around[i].theirs = true;
 }
 
-/* The i-th process of the rank, or 0. */
-static int process_of_the_rank(size_t i)
-{
-    if (mpy_children_saved(0))
-        return mpy_children_saved(i);
-    return i == 0 ? getpid() : 0;
-}
-
 static bool is_ours(int pid)
 {
     size_t i = 0;
-    while (process_of_the_rank(i) && process_of_the_rank(i) != pid)
+    while (mpy_rank_process(i) && mpy_rank_process(i) != pid)
         i++;
-    return process_of_the_rank(i) == pid;
+    return mpy_rank_process(i) == pid;
 }
 
 void mpy_memory_files_look_around(void)
 {
     struct stat st;
     naround = 0;
-    for (size_t i = 0; process_of_the_rank(i); i++)
-        each_mapping(process_of_the_rank(i), note_ours);
+    for (size_t i = 0; mpy_rank_process(i); i++)
+        each_mapping(mpy_rank_process(i), note_ours);
     DIR *dir = naround ? opendir("/proc") : NULL;
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         int pid = atoi(entry->d_name);
@@ -213,9 +205,9 @@ static void note_descriptors(int pid)
 void mpy_memory_files_look(void)
 {
     nuses = 0;
-    for (size_t i = 0; process_of_the_rank(i); i++) {
-        each_mapping(process_of_the_rank(i), note_use);
-        note_descriptors(process_of_the_rank(i));
+    for (size_t i = 0; mpy_rank_process(i); i++) {
+        each_mapping(mpy_rank_process(i), note_use);
+        note_descriptors(mpy_rank_process(i));
     }
 }
 
