@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "helper.h"
 #include "base/io/whole.h"
+#include "base/proc/wait.h"
 #include "base/reason.h"
 #include "base/warnings.h"
 
@@ -71,7 +72,7 @@ bool mpy_helper_detach(char *const argv[], const char *log_path, const int *desc
     int cause = errno;
     close(log);
     if (child < 0) return mpy_refuse(error, n, "cannot start `manapy %s`: fork: %s", argv[1], strerror(cause));
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    mpy_proc_wait(child);
     return true;
 }
 
@@ -86,7 +87,7 @@ bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, 
     answer[got > 0 ? got : 0] = '\0';
     close(ends[0]);
     if (child < 0) return mpy_refuse(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause));
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    mpy_proc_wait(child);
     char *end = strchr(answer, '\n');
     if (end == NULL) return mpy_refuse(error, n, "`manapy %s` did not answer", argv[1]);
     *end = '\0';

@@ -19,6 +19,7 @@
 #include "base/proc/text.h"
 #include "base/reason.h"
 #include "base/sys.h"
+#include "base/thread.h"
 #include "companion.h"
 #include "control/control.h"
 #include "image/stop.h"
@@ -452,5 +453,5 @@ static void *hub_main(void *unused) {
 void mpy_tree_serve(void) {
     char error[256];
     serves = true;
-    if (!mpy_tree_thread(hub_main, error, sizeof error)) mpy_fail(1, "%s", error);
+    if (!mpy_thread_start(hub_main, error, sizeof error)) mpy_fail(1, "%s", error);
 }

@@ -5,8 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* member.c: a detached thread of the lower half. */
-bool mpy_tree_thread(void *(*body)(void *), char *error, size_t n);
 /* member.c: the line for a process that wants to use MPI, too. Returns -1. */
 int mpy_taken(int other, char *error, size_t n);
 /* hub.c */

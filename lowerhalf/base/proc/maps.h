@@ -43,7 +43,8 @@ static inline int mpy_proc_maps_next(mpy_proc_maps_t *maps, mpy_proc_map_t *m) {
     int at = 0;
     *m = (mpy_proc_map_t){.path = NULL};
     if (!maps->file || getline(&maps->line, &maps->room, maps->file) <= 0) return 0;
-    if (sscanf(maps->line, "%lx-%lx %4s %lx %x:%x %lu %n", &lo, &hi, m->perms, &offset, &major, &minor, &inode, &at) < 7)
+    if (sscanf(maps->line, "%lx-%lx %4s %lx %x:%x %lu %n", &lo, &hi, m->perms, &offset, &major, &minor, &inode,
+               &at) < 7)
         return -1;
     m->lo = lo, m->hi = hi, m->offset = offset, m->device = makedev(major, minor), m->inode = inode;
     m->path = maps->line + at;

@@ -272,7 +272,7 @@ static int save_one(int number, mpy_blob_t *b, mpy_tid_map_t *shown, char *err, 
     for (int i = 0; i < slaves.n; i++) {
         mpy_blob_put_u32(b, (uint32_t)slaves.holders[i].owner);
         mpy_blob_put_u32(b, (uint32_t)slaves.holders[i].number);
-        mpy_blob_put_u32(b, (uint32_t)info_number(slaves.holders[i].owner, slaves.holders[i].number, "flags", 8));
+        mpy_blob_put_u32(b, (uint32_t)info_number(slaves.holders[i].owner, slaves.holders[i].number, "flags:", 8));
     }
     return 0;
 }
