@@ -1,4 +1,4 @@
-/* hex.h - bytes as hexadecimal text. Header only. */
+/* hex.h - bytes and numbers as hexadecimal text. Header only; no libc. */
 #ifndef MANAPY_HEX_H
 #define MANAPY_HEX_H
 
@@ -27,6 +27,14 @@ static inline int mpy_hex_digit(char c) {
 static inline int mpy_hex_byte(const char *digits) {
     int high = mpy_hex_digit(digits[0]), low = high < 0 ? -1 : mpy_hex_digit(digits[1]);
     return low < 0 ? -1 : high << 4 | low;
+}
+
+/* The number of all digits at the beginning; *end: what follows them. strtoul would read the locale. */
+static inline uint64_t mpy_hex_number(const char *text, const char **end) {
+    uint64_t value = 0;
+    for (int digit; (digit = mpy_hex_digit(*text)) >= 0; text++) value = 16 * value + (uint64_t)digit;
+    *end = text;
+    return value;
 }
 
 #endif

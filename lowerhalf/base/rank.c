@@ -5,6 +5,7 @@
 #include "rank.h"
 #include <limits.h>
 #include <manapy/fnv.h>
+#include <manapy/proc_exe.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ uint64_t mpy_lower_attempt(void) {
 
 const char *mpy_self_path(void) {
     static char path[PATH_MAX];
-    if (!path[0] && readlink("/proc/self/exe", path, sizeof path - 1) < 0)
+    if (!path[0] && !mpy_proc_exe(0, path))
         mpy_fail(1, "cannot read /proc/self/exe: is /proc mounted?");
     return path;
 }

@@ -11,6 +11,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+typedef struct mpy_checkpoint_options {
+    double interval_s;   /* seconds between automatic checkpoints; 0: none */
+    int keep;            /* number of checkpoints to keep; 0: all */
+    int child_grace_ms;  /* how long a checkpoint waits for child processes */
+    bool background;     /* checkpoints write images beside the program */
+    const char *dirty;   /* how changed pages are found, for incremental images; NULL: all images are full */
+    int full_every;      /* checkpoints from one with full images to the next */
+    const char *local;   /* directory for images on local storage, or NULL */
+    double flush_s;      /* seconds between copies from there to the job directory; negative: none */
+    const char *redundancy; /* what survives the loss of hosts (manapy/ckpt/redundancy/policy.py); NULL: nothing */
+    const char *failure_groups; /* a file: hosts that fail together; NULL: each on its own */
+} mpy_checkpoint_options_t;
+
 typedef struct mpy_options {
     const char *command;   /* "manapy-launch" or "manapy-restart" */
     const char *dir;       /* job directory, or NULL: manapy-<id>/ */
@@ -25,20 +38,11 @@ typedef struct mpy_options {
     bool is_unsigned;      /* restart although nothing proves that the job has written the checkpoint */
     bool lazy;             /* restart: the program runs before all of its memory has been read */
     bool trace;            /* record calls (trace/recorder.c) */
-    double interval_s;     /* seconds between automatic checkpoints; 0: none */
-    int keep;              /* number of checkpoints to keep; 0: all */
-    int child_grace_ms;    /* how long a checkpoint waits for child processes */
+    mpy_checkpoint_options_t checkpoints;
     const char *callback_timeout; /* as given ... */
     int callback_ms;       /* ... how long a checkpoint waits for the program's callbacks */
     const char *ignore_child; /* patterns of children that need not be saved (base/match.h), or NULL */
     bool drop_sockets;     /* connections to outside are saved as ones that have been reset */
-    bool background;       /* checkpoints write images beside the program */
-    const char *dirty;     /* how changed pages are found, for incremental images; NULL: all images are full */
-    int full_every;        /* checkpoints from one with full images to the next */
-    const char *local;     /* directory for images on local storage, or NULL */
-    double flush_s;        /* seconds between copies from there to the job directory; negative: none */
-    const char *redundancy; /* what survives the loss of hosts (manapy/ckpt/redundancy/policy.py); NULL: nothing */
-    const char *failure_groups; /* a file: hosts that fail together; NULL: each on its own */
     mpy_protocol_t protocol;
 } mpy_options_t;
 

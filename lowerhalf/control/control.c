@@ -27,9 +27,11 @@
 
 #include <manapy/boundary.h>
 
+#include "base/io/host.h"
 #include "base/now.h"
 #include "base/reason.h"
 #include "base/sys.h"
+#include "base/thread.h"
 #include "clockside.h"
 #include "epoch.h"
 #include "isolate/fdguard.h"
@@ -47,7 +49,7 @@
 #define CONNECT_PAUSE_MS 50     /* first pause between tries; each pause is twice the one before */
 #define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
-#define GO_POLL_NS 10000000
+#define GO_POLL_MS 10
 #define INIT_POLL_NS 500000000 /* whether MPI_Init has returned */
 #define FINISH_WAIT_S 2         /* time for the coordinator to take this rank's DONE */
 /* After the loss of its node's agent a rank ends this much later: first the coordinator must hear of the lost node, and
@@ -78,7 +80,7 @@ static struct {
     pthread_cond_t go_changed; /* go or seat, or the coordinator is lost */
     go_t go;
     seat_t seat;             /* invariant 3 */
-} plane = {.go_lock = PTHREAD_MUTEX_INITIALIZER, .go_changed = PTHREAD_COND_INITIALIZER};
+} plane = {.go_lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define WORDS (&mpy_control_words)
 
@@ -332,8 +334,8 @@ static bool connect_to_coordinator(void) {
         if (pause < CONNECT_PAUSE_MAX_MS) pause *= 2;
     }
     if (said) say("connected to the coordinator: checkpoints are possible now");
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
+    char host[MPY_HOST_NAME];
+    mpy_hostname(host, sizeof host);
     mpy_text_add(&plane.out, "HELLO %d %d ", plane.config.job->rank, plane.config.job->size);
     mpy_text_add_encoded(&plane.out, host);
     mpy_text_add(&plane.out, " %d %" PRIu32 " ", (int)getpid(), plane.config.generation);
@@ -378,8 +380,8 @@ static void fail_tickets(void) {
 }
 
 static void end_without_agent(void) {
-    char host[256] = "", text[1600];
-    gethostname(host, sizeof host - 1);
+    char host[MPY_HOST_NAME], text[1600];
+    mpy_hostname(host, sizeof host);
     snprintf(text, sizeof text, "the agent of host %s is lost (see %s/node-%s.log): the job ends", host,
              plane.config.job->dir, host);
     plane.config.engine->abort_job(1, text);
@@ -460,21 +462,8 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     WORDS->alone = config->job->size == 1 && !plane.in_chain && config->hand_back == NULL;
     WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
     WORDS->writing_wait_s = WRITING_WAIT_S;
-
-    /* New threads inherit the creator's mask. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool ok = mpy_worker_start(config->engine, WORDS->event, error, n);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20);
-    int rc = ok ? pthread_create(&thread, &attributes, control_main, NULL) : 0;
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) return mpy_refuse(error, n, "cannot create a thread: %s", strerror(rc));
+    mpy_cond_init(&plane.go_changed);
+    bool ok = mpy_worker_start(config->engine, WORDS->event, error, n) && mpy_thread_start(control_main, error, n);
     if (ok) __atomic_store_n(&WORDS->pid, (int)getpid(), __ATOMIC_SEQ_CST);
     return ok;
 }
@@ -491,14 +480,12 @@ void mpy_control_hand_over(void) {
 }
 
 void mpy_control_take_back(void) {
-    struct timespec due;
-    clock_gettime(CLOCK_REALTIME, &due);
-    due.tv_sec += BACK_MS / 1000;
+    const int64_t deadline = mpy_now_ms() + BACK_MS;
     set_seat(RETURNING);
     mpy_control_notify();
     pthread_mutex_lock(&plane.go_lock);
     while (plane.seat != HERE && !WORDS->lost)
-        if (pthread_cond_timedwait(&plane.go_changed, &plane.go_lock, &due)) break;
+        if (!mpy_cond_wait_until(&plane.go_changed, &plane.go_lock, deadline)) break;
     pthread_mutex_unlock(&plane.go_lock);
 }
 
@@ -515,15 +502,11 @@ bool mpy_control_ready_and_wait_go(char *error, size_t n) {
     mpy_control_notify();
     pthread_mutex_lock(&plane.go_lock);
     while (plane.go != GO_GIVEN && plane.go != GO_FAILED) {
-        struct timespec due;
         pthread_mutex_unlock(&plane.go_lock);
         if (plane.config.engine->progress != NULL) plane.config.engine->progress();
         pthread_mutex_lock(&plane.go_lock);
-        clock_gettime(CLOCK_REALTIME, &due);
-        due.tv_nsec += GO_POLL_NS;
-        if (due.tv_nsec >= 1000000000) due.tv_sec++, due.tv_nsec -= 1000000000;
         if (plane.go != GO_GIVEN && plane.go != GO_FAILED)
-            pthread_cond_timedwait(&plane.go_changed, &plane.go_lock, &due);
+            mpy_cond_wait_until(&plane.go_changed, &plane.go_lock, mpy_now_ms() + GO_POLL_MS);
     }
     bool go = plane.go == GO_GIVEN;
     pthread_mutex_unlock(&plane.go_lock);

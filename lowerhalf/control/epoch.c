@@ -9,6 +9,7 @@
  *  2. One step runs at a time (worker.c). What comes meanwhile, and needs another step, waits for its end.
  */
 #include "epoch.h"
+#include "base/io/host.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -131,8 +132,8 @@ static void add_reason(const char *kind, uint64_t epoch, const char *reason) {
 }
 
 static void add_written(uint64_t epoch, const mpy_image_result_t *image) {
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
+    char host[MPY_HOST_NAME];
+    mpy_hostname(host, sizeof host);
     mpy_text_add(plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", epoch, image->bytes,
                  image->file_bytes, image->crc, image->seconds);
     mpy_text_add_encoded(plane.out, host);

@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #include "worker.h"
 
+#include "base/thread.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -68,15 +70,7 @@ static void *worker_main(void *unused) {
 bool mpy_worker_start(const mpy_engine_ops_t *ops, int event_fd, char *error, unsigned long n) {
     worker.ops = ops;
     worker.event_fd = event_fd;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20);
-    int rc = pthread_create(&thread, &attributes, worker_main, NULL);
-    pthread_attr_destroy(&attributes);
-    if (rc != 0) snprintf(error, n, "cannot create a thread: %s", strerror(rc));
-    return rc == 0;
+    return mpy_thread_start(worker_main, error, n);
 }
 
 bool mpy_worker_busy(void) {

@@ -19,7 +19,7 @@
  */
 #include "background.h"
 #include "base/reason.h"
-#include "base/room.h"
+#include "base/proc/room.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"

@@ -67,7 +67,8 @@ static int check(int grace_ms, char *error, size_t n) {
         return mpy_reason(error, n, "the thread that called MPI_Init has ended");
     if (mpy_stop_check(error, n)) return -1;
     if (mpy_lazy_wait(cancelled)) return mpy_reason(error, n, "the memory of the restart is still being read");
-    if (mpy_options.dirty) mpy_maps_learn_advice(); /* to look it up would be most of an incremental checkpoint */
+    /* to look it up would be most of an incremental checkpoint */
+    if (mpy_options.checkpoints.dirty) mpy_maps_learn_advice();
     grace_left_ms = grace_ms;
     if (!mpy_callbacks_expected()) return check_resources(error, n);
     return mpy_callbacks_idle(mpy_options.callback_ms, error, n);

@@ -9,6 +9,8 @@
  *     only splits mappings. So advice that was read after a count is right while the program is halted with that count.
  */
 #include "maps.h"
+#include "base/hex.h"
+#include "base/proc/maps.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "isolate/trapstate.h"
@@ -20,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/sysmacros.h>
 
 /* A mapping can cross the border of a window, because the kernel merges neighbours. */
 static const struct {
@@ -46,78 +47,55 @@ static void unescape(char *s) { /* the kernel writes newlines as \012 */
     *out = 0;
 }
 
-static int parse(char *line, mpy_map_t *m) {
-    unsigned long lo, hi, offset, inode;
-    unsigned major, minor;
-    char perms[5];
-    int at = 0;
-    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &lo, &hi, perms, &offset, &major, &minor, &inode, &at) < 7)
-        return -1;
-    line[strcspn(line, "\n")] = 0;
-    char *path = line + at;
-    *m = (mpy_map_t){.lo = lo,
-                     .hi = hi,
-                     .offset = offset,
-                     .device = makedev(major, minor),
-                     .inode = inode,
-                     .shared = perms[3] == 's'};
-    m->prot = (uint32_t)((perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) |
-                         (perms[2] == 'x' ? PROT_EXEC : 0));
-    size_t n = strlen(path);
-    if (n > 10 && !strcmp(path + n - 10, " (deleted)")) { m->deleted = 1; path[n - 10] = 0; }
-    if (path[0] == '[') path = ""; /* [heap], [stack], [anon:...] */
-    m->path = strdup(path);
+static int keep(const mpy_proc_map_t *read, mpy_map_t *m) {
+    *m = (mpy_map_t){.lo = read->lo,
+                     .hi = read->hi,
+                     .offset = read->offset,
+                     .device = read->device,
+                     .inode = read->inode,
+                     .shared = read->perms[3] == 's',
+                     .deleted = read->deleted};
+    m->prot = (uint32_t)((read->perms[0] == 'r' ? PROT_READ : 0) | (read->perms[1] == 'w' ? PROT_WRITE : 0) |
+                         (read->perms[2] == 'x' ? PROT_EXEC : 0));
+    m->path = strdup(read->path[0] == '[' ? "" : read->path); /* [heap], [stack], [anon:...] */
     if (!m->path) return -1;
     unescape(m->path);
     return 0;
 }
 
 long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
-    static const char path[] = "/proc/self/maps";
-    FILE *f = fopen(path, "re");
-    char *line = NULL;
-    size_t room = 0, capacity = 0;
+    mpy_proc_maps_t maps = mpy_proc_maps_open(0);
+    mpy_proc_map_t read;
+    size_t capacity = 0;
     long count = 0;
+    int more_lines;
     *out = NULL;
-    if (!f) return mpy_reason(error, n, "cannot read %s: %s", path, strerror(errno));
-    while (getline(&line, &room, f) > 0) {
+    if (!maps.file) return mpy_reason(error, n, "cannot read /proc/self/maps: %s", strerror(errno));
+    while ((more_lines = mpy_proc_maps_next(&maps, &read)) > 0) {
         if ((size_t)count + WINDOWS > capacity) {
             capacity = 2 * capacity + 256;
             mpy_map_t *more = realloc(*out, capacity * sizeof **out);
-            if (!more) { snprintf(error, n, "out of memory"); goto failed; }
+            if (!more) { mpy_reason(error, n, "out of memory"); goto failed; }
             *out = more;
         }
         mpy_map_t whole, part;
-        if (parse(line, &whole)) { snprintf(error, n, "cannot understand %s: %s", path, line); goto failed; }
+        if (keep(&read, &whole)) { mpy_reason(error, n, "out of memory"); goto failed; }
         for (int i = 0; i < WINDOWS; i++) {
             part = whole;
             if (!clip(&part, i)) continue;
             part.path = strdup(whole.path);
-            if (!part.path) { free(whole.path); snprintf(error, n, "out of memory"); goto failed; }
+            if (!part.path) { free(whole.path); mpy_reason(error, n, "out of memory"); goto failed; }
             (*out)[count++] = part;
         }
         free(whole.path);
     }
-    free(line);
-    fclose(f);
+    if (more_lines < 0) { mpy_reason(error, n, "cannot understand /proc/self/maps: %s", maps.line); goto failed; }
+    mpy_proc_maps_close(&maps);
     return count;
 failed:
-    free(line);
-    fclose(f);
+    mpy_proc_maps_close(&maps);
     mpy_maps_free(*out, count);
     return -1;
-}
-
-/* A hexadecimal number, and in *end what follows it. strtoul would read the locale. */
-static uint64_t hexadecimal(const char *text, const char **end) {
-    uint64_t value = 0;
-    for (;; text++) {
-        int digit = *text >= '0' && *text <= '9' ? *text - '0' : *text >= 'a' && *text <= 'f' ? *text - 'a' + 10 : -1;
-        if (digit < 0) break;
-        value = 16 * value + (uint64_t)digit;
-    }
-    *end = text;
-    return value;
 }
 
 /* One line of smaps. The parts of its mapping in `maps`: [*first, *end). */
@@ -127,7 +105,7 @@ static void on_smaps_line(const char *line, mpy_map_t *maps, long count, long *f
         for (long i = *first; i < *end; i++) maps[i].advice = advice;
     } else if (line[0] < 'A' || line[0] > 'Z') { /* details begin with a capital letter */
         const char *rest;
-        uint64_t lo = hexadecimal(line, &rest), hi = hexadecimal(rest + 1, &rest);
+        uint64_t lo = mpy_hex_number(line, &rest), hi = mpy_hex_number(rest + 1, &rest);
         for (*first = *end; *first < count && maps[*first].lo < lo; ++*first) {}
         for (*end = *first; *end < count && maps[*end].lo < hi; ++*end) {}
     }

@@ -11,6 +11,7 @@
  *  3. A copy has only the pages that are to be written, as private memory. So its own pagemap says which ones they are.
  */
 #include "pages.h"
+#include "base/io/whole.h"
 #include "base/now.h"
 #include "image/file/crc32c.h"
 #include <errno.h>
@@ -116,8 +117,9 @@ static int file_crc(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t offset
     for (uint64_t done = 0; done < length && !bad;) {
         uint64_t n = length - done < sizeof buffer ? length - done : sizeof buffer;
         memset(buffer, 0, n); /* the last page of a file is filled up with zeros in memory */
-        ssize_t got = pread(fd, buffer, n, (off_t)(offset + done));
-        if (got < 0 || (got == 0 && offset + done < file->bytes)) bad = mpy_image_output_fail(o, p->map->path);
+        ssize_t got = mpy_read_whole(fd, buffer, n, (off_t)(offset + done));
+        if (got < 0 || ((uint64_t)got < n && offset + done + (uint64_t)got < file->bytes))
+            bad = mpy_image_output_fail(o, p->map->path);
         else bad = mpy_image_output_cancelled(o);
         k.crc = mpy_crc32c(k.crc, buffer, n);
         done += n;

@@ -15,6 +15,7 @@
  */
 #include "snapshot.h"
 #include "base/hex.h"
+#include "base/io/host.h"
 #include "base/now.h"
 #include "base/rank.h"
 #include "base/reason.h"
@@ -186,7 +187,7 @@ static void note_header(mpy_snapshot_t *s) {
     h->created_ns = (uint64_t)mpy_now_ns(CLOCK_REALTIME);
     mpy_cpu_features(h->cpu_features);
     h->xsave_bytes = mpy_cpu_xsave_bytes();
-    gethostname(h->host, sizeof h->host - 1);
+    mpy_hostname(h->host, sizeof h->host);
     h->local_size = (uint32_t)mpy_control_local_size();
     snprintf(h->program, sizeof h->program, "%.*s", (int)sizeof h->program - 1, MPY_TRAP->exe);
 }

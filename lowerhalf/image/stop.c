@@ -17,7 +17,7 @@
  */
 #include "stop.h"
 #include "base/now.h"
-#include "base/proc_file.h"
+#include "base/proc/text.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"

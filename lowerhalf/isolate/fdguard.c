@@ -1,8 +1,8 @@
 /* fdguard.c - see fdguard.h. */
 #define _GNU_SOURCE
 #include "fdguard.h"
+#include "base/proc/fds.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -177,18 +177,14 @@ void mpy_fds_low_unlock(void)
     pthread_mutex_unlock(&low);
 }
 
-/* Sets the bit of every open descriptor except the one that is used for the listing. */
+/* Sets the bit of every open descriptor. */
 static void scan(uint64_t *set)
 {
-    DIR *dir = opendir("/proc/thread-self/fd");
-    if (!dir)
-        return;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && fd != dirfd(dir) && fd < FDS_MAX)
+    mpy_fd_list_t list = mpy_fd_list_open(0);
+    for (int fd; (fd = mpy_fd_list_next(&list)) >= 0;)
+        if (fd < FDS_MAX)
             set[fd / WORD_BITS] |= 1ul << fd % WORD_BITS;
-    }
-    closedir(dir);
+    mpy_fd_list_close(&list);
 }
 
 void mpy_fds_scan_begin(void)

@@ -7,11 +7,14 @@
  */
 #define _GNU_SOURCE
 #include "helper.h"
+#include "base/io/whole.h"
+#include "base/proc/wait.h"
 #include "base/reason.h"
 #include "base/warnings.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <manapy/proc_exe.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,10 +30,9 @@ bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n) {
     if (given != NULL) {
         snprintf(out, PATH_MAX, "%s", given);
     } else {
-        ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 8);
-        if (length <= 0) return mpy_refuse(error, n, "/proc/self/exe: %s", strerror(errno));
-        out[length] = '\0';
-        strcpy(strrchr(out, '/') + 1, "manapy");
+        if (!mpy_proc_exe(0, out)) return mpy_refuse(error, n, "/proc/self/exe: %s", strerror(errno));
+        char *name = strrchr(out, '/') + 1;
+        snprintf(name, PATH_MAX - (size_t)(name - out), "manapy");
     }
     if (access(out, X_OK) == 0) return true;
     return mpy_refuse(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)",
@@ -70,7 +72,7 @@ bool mpy_helper_detach(char *const argv[], const char *log_path, const int *desc
     int cause = errno;
     close(log);
     if (child < 0) return mpy_refuse(error, n, "cannot start `manapy %s`: fork: %s", argv[1], strerror(cause));
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    mpy_proc_wait(child);
     return true;
 }
 
@@ -81,16 +83,11 @@ bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, 
     if (child == 0) mpy_helper_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
     int cause = errno;
     close(ends[1]);
-    size_t at = 0;
-    for (ssize_t k = 1; child > 0 && k != 0 && at + 1 < size;) {
-        k = read(ends[0], answer + at, size - 1 - at);
-        if (k < 0 && errno != EINTR) break;
-        if (k > 0) at += (size_t)k;
-    }
-    answer[at] = '\0';
+    ssize_t got = child > 0 ? mpy_read_whole(ends[0], answer, size - 1, MPY_AT_POSITION) : 0;
+    answer[got > 0 ? got : 0] = '\0';
     close(ends[0]);
     if (child < 0) return mpy_refuse(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause));
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    mpy_proc_wait(child);
     char *end = strchr(answer, '\n');
     if (end == NULL) return mpy_refuse(error, n, "`manapy %s` did not answer", argv[1]);
     *end = '\0';

@@ -28,6 +28,7 @@
 
 #include <manapy/own.h>
 
+#include "base/io/host.h"
 #include "base/reason.h"
 #include "wire/wire.h"
 
@@ -190,8 +191,8 @@ bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
 
 /* The coordinator adds its pid, version and state as soon as it runs. */
 bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_job_t *job, char *error, size_t n) {
-    char path[PATH_MAX], temporary[PATH_MAX + 16], host[256] = "", cwd[PATH_MAX] = "";
-    gethostname(host, sizeof host - 1);
+    char path[PATH_MAX], temporary[PATH_MAX + 16], host[MPY_HOST_NAME], cwd[PATH_MAX] = "";
+    mpy_hostname(host, sizeof host);
     if (getcwd(cwd, sizeof cwd) == NULL) cwd[0] = '\0';
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);

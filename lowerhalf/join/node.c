@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/hex.h"
+#include "base/io/host.h"
 #include "base/reason.h"
 #include "base/sha256.h"
 #include "helper.h"
@@ -51,9 +52,9 @@ void mpy_node_name(const mpy_job_t *job, char name[MPY_NODE_NAME]) {
 }
 
 static bool start_agent(const mpy_job_t *job, int listener, char *error, size_t n) {
-    char path[PATH_MAX], log_path[PATH_MAX], port[16], host[256] = "";
+    char path[PATH_MAX], log_path[PATH_MAX], port[16], host[MPY_HOST_NAME];
     if (!mpy_helper_path(path, error, n)) return false;
-    gethostname(host, sizeof host - 1);
+    mpy_hostname(host, sizeof host);
     snprintf(log_path, sizeof log_path, "%s/node-%s.log", job->dir, host);
     snprintf(port, sizeof port, "%d", job->port);
     const char *argv[] = {path, "_node", "--dir", job->dir, "--fd", "3", "--host", job->host, "--port", port, NULL};

@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "agreement.h"
+#include "base/io/host.h"
 #include "base/reason.h"
 #include "helper.h"
 #include "isolate/fdguard.h"
@@ -47,14 +48,9 @@ enum { TEXT_MAX = 3072 };
 
 /* ---- the coordinator's socket ---- */
 
-static bool is_loopback(const struct sockaddr *a) {
-    if (a->sa_family == AF_INET) return (ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24) == 127;
-    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
-}
-
 bool mpy_job_address(struct sockaddr_storage *out, socklen_t *size, char *error, size_t n) {
-    char name[256] = "";
-    gethostname(name, sizeof name - 1);
+    char name[MPY_HOST_NAME];
+    mpy_hostname(name, sizeof name);
     const char *given = getenv("MANAPY_ADDRESS");
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
     bool found = false;
@@ -62,7 +58,7 @@ bool mpy_job_address(struct sockaddr_storage *out, socklen_t *size, char *error,
         hints.ai_family = family == 0 ? AF_INET : AF_INET6;
         if (getaddrinfo(given != NULL ? given : name, NULL, &hints, &list) != 0) continue;
         for (struct addrinfo *a = list; a != NULL && !found; a = a->ai_next) {
-            if (given == NULL && is_loopback(a->ai_addr)) continue;
+            if (given == NULL && mpy_is_loopback(a->ai_addr)) continue;
             memcpy(out, a->ai_addr, a->ai_addrlen);
             *size = a->ai_addrlen;
             found = true;
@@ -73,7 +69,7 @@ bool mpy_job_address(struct sockaddr_storage *out, socklen_t *size, char *error,
     if (!found && given == NULL && getifaddrs(&interfaces) == 0) {
         for (struct ifaddrs *i = interfaces; i != NULL && !found; i = i->ifa_next) {
             if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) ||
-                is_loopback(i->ifa_addr))
+                mpy_is_loopback(i->ifa_addr))
                 continue;
             memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
             *size = sizeof(struct sockaddr_in);
@@ -89,13 +85,8 @@ bool mpy_job_address(struct sockaddr_storage *out, socklen_t *size, char *error,
 
 static int open_listener(mpy_job_t *job, char *error, size_t n) {
     struct sockaddr_storage address = {0};
-    socklen_t size = sizeof(struct sockaddr_in);
-    if (job->local_size == job->size) {
-        *(struct sockaddr_in *)&address =
-            (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    } else if (!mpy_job_address(&address, &size, error, n)) {
-        return -1;
-    }
+    socklen_t size = mpy_loopback(AF_INET, &address);
+    if (job->local_size != job->size && !mpy_job_address(&address, &size, error, n)) return -1;
     char service[16];
     int fd = mpy_fd_high(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     socklen_t full = sizeof address;
@@ -115,6 +106,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 
 static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t *job, int listener, int lock,
                               char *error, size_t n) {
+    const mpy_checkpoint_options_t *checkpoints = options->checkpoints;
     int words[2] = {-1, -1};
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16], full[16], flush[32];
     if (!mpy_helper_path(path, error, n)) return false;
@@ -130,26 +122,26 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
         argv[argc++] = "--last-words", argv[argc++] = "5";
         if (options->exact) argv[argc++] = "--exact";
     }
-    if (options->interval > 0)
-        snprintf(interval, sizeof interval, "%.3f", options->interval), argv[argc++] = "--interval",
-                                                                        argv[argc++] = interval;
-    if (options->keep > 0)
-        snprintf(keep, sizeof keep, "%d", options->keep), argv[argc++] = "--keep", argv[argc++] = keep;
-    if (options->child_grace_ms > 0)
-        snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms",
-                                                                      argv[argc++] = grace;
-    if (options->background) argv[argc++] = "--background";
-    if (options->dirty != NULL) {
-        snprintf(full, sizeof full, "%d", options->full_every);
-        argv[argc++] = "--dirty", argv[argc++] = options->dirty;
+    if (checkpoints->interval_s > 0)
+        snprintf(interval, sizeof interval, "%.3f", checkpoints->interval_s), argv[argc++] = "--interval",
+                                                                              argv[argc++] = interval;
+    if (checkpoints->keep > 0)
+        snprintf(keep, sizeof keep, "%d", checkpoints->keep), argv[argc++] = "--keep", argv[argc++] = keep;
+    if (checkpoints->child_grace_ms > 0)
+        snprintf(grace, sizeof grace, "%d", checkpoints->child_grace_ms), argv[argc++] = "--child-grace-ms",
+                                                                          argv[argc++] = grace;
+    if (checkpoints->background) argv[argc++] = "--background";
+    if (checkpoints->dirty != NULL) {
+        snprintf(full, sizeof full, "%d", checkpoints->full_every);
+        argv[argc++] = "--dirty", argv[argc++] = checkpoints->dirty;
         argv[argc++] = "--full-every", argv[argc++] = full;
     }
-    if (options->local != NULL) {
-        snprintf(flush, sizeof flush, "--flush=%.3f", options->flush_s);
-        argv[argc++] = "--local", argv[argc++] = options->local, argv[argc++] = flush;
-        if (options->redundancy != NULL) argv[argc++] = "--redundancy", argv[argc++] = options->redundancy;
-        if (options->failure_groups != NULL)
-            argv[argc++] = "--failure-groups", argv[argc++] = options->failure_groups;
+    if (checkpoints->local != NULL) {
+        snprintf(flush, sizeof flush, "--flush=%.3f", checkpoints->flush_s);
+        argv[argc++] = "--local", argv[argc++] = checkpoints->local, argv[argc++] = flush;
+        if (checkpoints->redundancy != NULL) argv[argc++] = "--redundancy", argv[argc++] = checkpoints->redundancy;
+        if (checkpoints->failure_groups != NULL)
+            argv[argc++] = "--failure-groups", argv[argc++] = checkpoints->failure_groups;
     }
     argv[argc] = NULL;
     bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},

@@ -12,6 +12,7 @@
 #include <manapy/control.h>
 
 #include "agreement.h"
+#include "base/rank.h"
 #include "chain.h"
 #include "manager/pmi.h"
 
@@ -22,16 +23,7 @@ typedef struct mpy_rendezvous_options {
     int expected_ranks;   /* number of ranks of that checkpoint; 0: any. If it differs, all ranks fail together */
     char *const *argv;    /* the program and its arguments, for messages; NULL-terminated */
     const char *mpi;      /* real MPI library, if known already; NULL else */
-    double interval;      /* seconds between automatic checkpoints; 0: none */
-    int keep;             /* checkpoints to keep; 0: all */
-    int child_grace_ms;   /* how long checkpoints wait for child processes */
-    bool background;      /* checkpoints write images beside the program */
-    const char *dirty;    /* how changed pages are found, for incremental images; NULL: all images are full */
-    int full_every;       /* checkpoints from one with full images to the next */
-    const char *local;    /* directory for images on local storage, or NULL */
-    double flush_s;       /* seconds between copies from there to the job directory; negative: none */
-    const char *redundancy; /* what survives the loss of hosts (manapy/ckpt/redundancy/policy.py); NULL: nothing */
-    const char *failure_groups; /* a file: hosts that fail together; NULL: each on its own */
+    const mpy_checkpoint_options_t *checkpoints;
     mpy_agreement_check_t *check; /* checks this rank's image before a step of a chain continues a checkpoint */
     mpy_protocol_t protocol; /* of a new job; the manifest and images of a continued job contain its protocol */
 } mpy_rendezvous_options_t;

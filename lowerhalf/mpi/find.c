@@ -17,6 +17,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <manapy/proc_exe.h>
 #include <manapy/proc_stat.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,9 +70,8 @@ static int try_ancestors(void) {
     static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun",
                                            "prted",           "orted",   "orterun"};
     for (long pid = getppid(); pid > 1;) {
-        char link[64], exe[PATH_MAX] = "";
-        snprintf(link, sizeof link, "/proc/%ld/exe", pid);
-        if (readlink(link, exe, sizeof exe - 1) > 0) {
+        char exe[PATH_MAX];
+        if (mpy_proc_exe(pid, exe)) {
             char *name = strrchr(exe, '/');
             for (size_t i = 0; name && i < sizeof managers / sizeof *managers; i++)
                 if (!strncmp(name + 1, managers[i], strlen(managers[i]))) {

@@ -9,6 +9,7 @@
  *  1. Only rank 0 speaks and ends the job: MPI_Init is collective, and the process manager ends the other ranks.
  *  2. The thread has ended when mpy_mpi_watch_end returns.
  */
+#include "base/io/host.h"
 #include "base/now.h"
 #include "base/rank.h"
 #include "isolate/fdguard.h"
@@ -27,8 +28,8 @@ static bool watching;
 static int last_words = -1, ended = -1;
 
 static void say(int64_t seconds) {
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
+    char host[MPY_HOST_NAME];
+    mpy_hostname(host, sizeof host);
     dprintf(2, "%s: rank 0 (on %s) has been in MPI_Init for %ld s: it waits for other ranks, for mpirun (its process "
             "manager) or for the network between the ranks; look at mpirun's messages, at the network interface that "
             "MPI uses, or at pid %d\n", mpy_options.command, host, (long)seconds, (int)getpid());

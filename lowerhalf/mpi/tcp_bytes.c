@@ -7,11 +7,11 @@
  */
 #include "tcp_bytes.h"
 
-#include <dirent.h>
+#include "base/proc/fds.h"
+
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
 static uint64_t bytes_of(int fd) {
@@ -25,9 +25,8 @@ static uint64_t bytes_of(int fd) {
 
 uint64_t mpy_tcp_bytes(void) {
     uint64_t sum = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
-        if (entry->d_name[0] != '.') sum += bytes_of(atoi(entry->d_name));
-    if (dir != NULL) closedir(dir);
+    mpy_fd_list_t list = mpy_fd_list_open(0);
+    for (int fd; (fd = mpy_fd_list_next(&list)) >= 0;) sum += bytes_of(fd);
+    mpy_fd_list_close(&list);
     return sum;
 }

@@ -3,11 +3,13 @@
 #include "children.h"
 #include "base/match.h"
 #include "base/now.h"
+#include "base/proc/text.h"
 #include "base/reason.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <manapy/proc_exe.h>
 #include <manapy/proc_stat.h>
 #include <poll.h>
 #include <stdio.h>
@@ -52,14 +54,9 @@ int mpy_children_saved(size_t i)
     return i < nsaved ? saved[i] : 0;
 }
 
-int mpy_child_is_split(int pid)
+int mpy_rank_process(size_t i)
 {
-    char path[64], exe[4096];
-    snprintf(path, sizeof path, "/proc/%d/exe", pid);
-    ssize_t got = readlink(path, exe, sizeof exe - 1);
-    exe[got > 0 ? got : 0] = 0;
-    const char *slash = strrchr(exe, '/');
-    return slash && (!strcmp(slash, "/manapy-launch") || !strcmp(slash, "/manapy-restart"));
+    return nsaved || i ? mpy_children_saved(i) : getpid();
 }
 
 /* In a tree, children that are split are left to the hub: they are members, or will be (lowerhalf/tree/kin.c). */
@@ -73,7 +70,7 @@ static int is_member(int pid)
 
 static int is_saved(int pid)
 {
-    return is_member(pid) || (nsaved && mpy_child_is_split(pid));
+    return is_member(pid) || (nsaved && mpy_proc_is_split(pid));
 }
 
 static const char *ignored; /* patterns */
@@ -83,19 +80,22 @@ void mpy_children_ignore(const char *patterns)
     ignored = patterns;
 }
 
+/* The words of its command, each with a zero byte behind it; for free(3). */
+static char *command_line(int pid, size_t *bytes)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    return mpy_proc_text(path, bytes);
+}
+
 /* By its name or, if it is a script, by the script's. */
 static int is_ignored(int pid)
 {
-    char path[64], words[512];
-    if (!ignored)
-        return 0;
-    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    FILE *file = fopen(path, "re");
-    size_t got = file ? fread(words, 1, sizeof words - 2, file) : 0;
-    if (file)
-        fclose(file);
-    words[got] = words[got + 1] = 0;
-    return got && (mpy_matches_any(ignored, words) || mpy_matches_any(ignored, words + strlen(words) + 1));
+    size_t bytes = 0;
+    char *words = ignored ? command_line(pid, &bytes) : NULL;
+    int found = bytes && (mpy_matches_any(ignored, words) || mpy_matches_any(ignored, words + strlen(words) + 1));
+    free(words);
+    return found;
 }
 
 typedef struct searched {
@@ -114,9 +114,9 @@ static int visit_ignored(int pid, void *context)
 
 int mpy_children_ignored(mpy_child_visit_t *visit, void *context)
 {
-    searched_t s = {getpid(), visit, context};
-    int found = ignored ? mpy_children_each(s.parent, visit_ignored, &s) : 0;
-    for (size_t i = 0; ignored && !found && (s.parent = mpy_children_saved(i)); i++)
+    searched_t s = {0, visit, context};
+    int found = 0;
+    for (size_t i = 0; ignored && !found && (s.parent = mpy_rank_process(i)); i++)
         found = mpy_children_each(s.parent, visit_ignored, &s);
     return found != 0;
 }
@@ -179,18 +179,15 @@ static int find(wanted_t w)
 
 static void command_of(int pid, char *command, size_t n)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    FILE *file = fopen(path, "re");
-    size_t got = file ? fread(command, 1, n - 1, file) : 0;
-    if (file)
-        fclose(file);
-    while (got && !command[got - 1])
+    size_t got;
+    char *words = command_line(pid, &got);
+    while (got && !words[got - 1])
         got--;
-    command[got] = 0;
+    got = got < n ? got : n - 1;
     for (size_t i = 0; i < got; i++)
-        if (!isprint((unsigned char)command[i]))
-            command[i] = ' ';
+        command[i] = isprint((unsigned char)words[i]) ? words[i] : ' ';
+    command[got] = 0;
+    free(words);
 }
 
 /* Describes helpers that end only with the program, and how to avoid them. NULL for other commands. */
@@ -248,7 +245,7 @@ static int may_join(int pid, void *unused)
     mpy_proc_stat_t s;
     (void)unused;
     return nsaved && !is_member(pid) && mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' &&
-           s.state != 'Z' && mpy_child_is_split(pid);
+           s.state != 'Z' && mpy_proc_is_split(pid);
 }
 
 int mpy_children_may_join(void)

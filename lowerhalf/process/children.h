@@ -23,12 +23,13 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void
 void mpy_children_ignore(const char *patterns);
 /* Is there such a child of this process or of those that are saved with it, for which `visit` returns other than 0? */
 int mpy_children_ignored(mpy_child_visit_t *visit, void *context);
-/* From now on these processes prevent nothing: they are saved, too. */
+/* From now on these processes prevent nothing: they are saved together with this one, which is one of them. They are in
+ * the order of their images. 0: this process is alone. */
 void mpy_children_are_saved(const int *pids, size_t count);
 /* The i-th of these processes; 0: there are no more. */
 int mpy_children_saved(size_t i);
-/* Does the process run manapy-launch or manapy-restart? */
-int mpy_child_is_split(int pid);
+/* The i-th process of the rank, also if this process is alone; 0: there are no more. */
+int mpy_rank_process(size_t i);
 /* Visits the children of a process, and on old kernels all processes, until a visit returns other than 0. Returns the
  * id of that one, or 0. */
 int mpy_children_each(int parent, mpy_child_visit_t *visit, void *context);

@@ -3,7 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "process.h"
-#include "base/proc_file.h"
+#include "base/proc/text.h"
 #include "base/reason.h"
 #include "children.h"
 #include "timers.h"

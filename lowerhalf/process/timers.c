@@ -12,7 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "timers.h"
-#include "base/proc_file.h"
+#include "base/proc/text.h"
 #include "base/reason.h"
 #include "isolate/fdguard.h"
 

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/io/host.h"
 #include "base/reason.h"
 #include "join/manager/pmi.h"
 #include "wire/wire.h"
@@ -27,9 +28,9 @@ static char located[PATH_MAX];
 const char *mpy_image_located(void) { return located[0] ? located : NULL; }
 
 static bool ask(mpy_wire_t *w, const mpy_job_t *job) {
-    char host[256] = "";
+    char host[MPY_HOST_NAME];
     mpy_text_t line = {0};
-    gethostname(host, sizeof host - 1);
+    mpy_hostname(host, sizeof host);
     mpy_text_add(&line, "FETCH %d ", job->rank);
     mpy_text_add_encoded(&line, host);
     mpy_text_add(&line, "\n");

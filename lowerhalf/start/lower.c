@@ -163,16 +163,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
                                         .expected_ranks = ranks,
                                         .argv = argv,
                                         .mpi = mpy_mpi_path(),
-                                        .interval = mpy_options.interval_s,
-                                        .keep = mpy_options.keep,
-                                        .child_grace_ms = mpy_options.child_grace_ms,
-                                        .background = mpy_options.background,
-                                        .dirty = mpy_options.dirty,
-                                        .full_every = mpy_options.full_every,
-                                        .local = mpy_options.local,
-                                        .flush_s = mpy_options.flush_s,
-                                        .redundancy = mpy_options.redundancy,
-                                        .failure_groups = mpy_options.failure_groups,
+                                        .checkpoints = &mpy_options.checkpoints,
                                         .check = mpy_continue_check,
                                         .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {

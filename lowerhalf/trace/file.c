@@ -13,6 +13,7 @@
  *  3. `magic` is stored last: to a reader, a file without it is still being created.
  */
 #include "file.h"
+#include "base/io/host.h"
 #include "base/now.h"
 #include "base/reason.h"
 #include <cpuid.h>
@@ -222,7 +223,7 @@ static void fill(mpy_trace_file_t *file, const mpy_trace_identity_t *who) {
     file->pid = getpid();
     file->pid_start = start_of(getpid());
     if (who->past) memcpy(file->past, who->past, sizeof file->past);
-    gethostname(file->host, sizeof file->host - 1);
+    mpy_hostname(file->host, sizeof file->host);
     snprintf(file->job, sizeof file->job, "%s", who->job);
     snprintf(file->producer, sizeof file->producer, "%s", who->producer);
     snprintf(file->program, sizeof file->program, "%s", who->program);

@@ -32,7 +32,6 @@ mpy_image_member_t mpy_tree_self(uint32_t index) {
 
 void mpy_tree_note(const int *pids, uint32_t n) {
     mpy_children_are_saved(pids, n);
-    mpy_fds_relatives(pids, (int)n);
 }
 
 static int write_image(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {

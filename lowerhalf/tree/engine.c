@@ -67,7 +67,7 @@ static int check(int grace_ms, char *error, size_t n) {
     leads = mpy_member_leads(error, n);
     if (!leads) mpy_tree_note(NULL, 0);
     if (!leads) return error[0] ? -1 : mpy_engine.check(grace_ms, error, n);
-    if (mpy_options.local)
+    if (mpy_options.checkpoints.local)
         return mpy_reason(error, n, "the MPI program is a child of another process of its rank; such a rank cannot be "
                           "saved to local storage: use no --local, or let the script start the program by exec");
     /* The failure may be due to the pipe to a child that was started meanwhile, and has not joined: look again. */

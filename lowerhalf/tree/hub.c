@@ -16,9 +16,10 @@
  *     Forked processes come when they are invited. When all members are halted, none of these is left.
  */
 #include "base/now.h"
-#include "base/proc_file.h"
+#include "base/proc/text.h"
 #include "base/reason.h"
 #include "base/sys.h"
+#include "base/thread.h"
 #include "companion.h"
 #include "control/control.h"
 #include "image/stop.h"
@@ -462,5 +463,5 @@ static void *hub_main(void *unused) {
 void mpy_tree_serve(void) {
     char error[256];
     serves = true;
-    if (!mpy_tree_thread(hub_main, error, sizeof error)) mpy_fail(1, "%s", error);
+    if (!mpy_thread_start(hub_main, error, sizeof error)) mpy_fail(1, "%s", error);
 }

@@ -8,6 +8,7 @@
  */
 #include "private.h"
 #include "process/children.h"
+#include <manapy/proc_exe.h>
 #include <manapy/proc_stat.h>
 
 typedef struct search {
@@ -27,7 +28,7 @@ static int note(int child, void *context) {
     search_t *s = context;
     mpy_proc_stat_t stat;
     if (is_known(s, child) || mpy_proc_stat(child, &stat) || stat.parent != s->parent || stat.state == 'Z' ||
-        stat.state == 'X' || !mpy_child_is_split(child))
+        stat.state == 'X' || !mpy_proc_is_split(child))
         return 0;
     s->found[s->nfound++] = child;
     return s->nfound == s->max;

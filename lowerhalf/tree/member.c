@@ -8,8 +8,10 @@
  *     gives orders and gets answers, which the thread hands to the one who waits (`answers`).
  *  2. One thread waits for an answer at a time: the program's in MPI_Init, then the control plane's.
  */
-#include "base/reason.h"
+#include "base/now.h"
 #include "base/rank.h"
+#include "base/reason.h"
+#include "base/thread.h"
 #include "companion.h"
 #include "isolate/fdguard.h"
 #include "member.h"
@@ -40,7 +42,7 @@ static struct {
     pthread_cond_t came;
     bool full, closed;
     mpy_tree_message_t message;
-} answers = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+} answers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_member(void) { return door >= 0; }
 
@@ -121,8 +123,9 @@ bool mpy_tree_join(char *error, size_t n) {
     bool came = mpy_tree_send(mpy_tree_kept(), &(mpy_tree_message_t){.kind = MPY_TREE_JOIN, .pid = getpid()}, ends[1]);
     mpy_fd_close(ends[1]);
     line = ends[0];
+    mpy_cond_init(&answers.came);
     /* Without a hub (the first process has ended) the program runs, and no checkpoint will be made. */
-    return !came || mpy_tree_thread(member_main, error, n);
+    return !came || mpy_thread_start(member_main, error, n);
 }
 
 void mpy_member_forked(void) {
@@ -130,7 +133,6 @@ void mpy_member_forked(void) {
     if (line >= 0) mpy_fd_close(line);
     if (!is_member()) door = mpy_hub_forked();
     pthread_mutex_init(&answers.lock, NULL);
-    pthread_cond_init(&answers.came, NULL);
     answers.full = answers.closed = false;
     line = -1, was_forked = true, role = TAKES_ORDERS;
     mpy_tree_join(error, sizeof error); /* a failure: it runs on, and a checkpoint names it */
@@ -140,20 +142,15 @@ void mpy_member_forked(void) {
 
 bool mpy_member_leads(char *error, size_t n) {
     if (is_member()) return true;
-    if (mpy_options.local || !mpy_mpi_is_up(MPY_UPPER) || !mpy_hub_has_kin()) return false;
+    if (mpy_options.checkpoints.local || !mpy_mpi_is_up(MPY_UPPER) || !mpy_hub_has_kin()) return false;
     mpy_hub_orders_itself();
     return line >= 0 || mpy_tree_join(error, n);
 }
 
 bool mpy_member_answer(mpy_tree_message_t *answer, int ms) {
-    struct timespec due;
-    clock_gettime(CLOCK_REALTIME, &due);
-    due.tv_sec += ms / 1000;
+    const int64_t deadline = ms < 0 ? MPY_NO_DEADLINE : mpy_now_ms() + ms;
     pthread_mutex_lock(&answers.lock);
-    int rc = 0;
-    while (!answers.full && !answers.closed && rc == 0)
-        rc = ms < 0 ? pthread_cond_wait(&answers.came, &answers.lock)
-                    : pthread_cond_timedwait(&answers.came, &answers.lock, &due);
+    while (!answers.full && !answers.closed && mpy_cond_wait_until(&answers.came, &answers.lock, deadline)) {}
     bool full = answers.full;
     if (full) *answer = answers.message;
     answers.full = false;

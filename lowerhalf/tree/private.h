@@ -5,9 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* thread.c */
-bool mpy_tree_thread(void *(*body)(void *), char *error, size_t n);
-/* hub.c: the line for a process that wants to use MPI, too. Returns -1. */
+/* member.c: the line for a process that wants to use MPI, too. Returns -1. */
 int mpy_taken(int other, char *error, size_t n);
 int mpy_hub_door(void);
 int mpy_hub_lead(char *error, size_t n);

@@ -19,7 +19,7 @@ from c_symbols import circle
 LOWER = {  # the lower rooms come first: a room includes headers and calls functions only of rooms listed before it
     "base": "",
     "trace": "base",
-    "trace/preload": "trace",
+    "trace/preload": "base trace",
     "isolate": "base trace",
     "isolate/trap": "base isolate",
     "process": "base isolate",
@@ -37,7 +37,7 @@ LOWER = {  # the lower rooms come first: a room includes headers and calls funct
     "mpi/back/standard": "mpi/back/shared",
     "mpi": "base isolate join join/manager mpi/back process/tcp",
     "image/file": "base",
-    "image/dirty": "image/file isolate",
+    "image/dirty": "base image/file isolate",
     "image/lazy": "base image/file isolate isolate/trap",
     "image/write": "base image/file",
     "image/fold": "image/file image/write",

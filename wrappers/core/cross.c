@@ -21,6 +21,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <limits.h>
+#include <manapy/proc_exe.h>
 #include <manapy/proc_stat.h>
 #include <pthread.h>
 #include <signal.h>
@@ -79,21 +80,9 @@ static void refuse_second(void) {
     MPY_LOWER->svc->die(line, 1);
 }
 
-/* Path of the file that a process runs. */
-static void executable(pid_t pid, char exe[PATH_MAX]) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    ssize_t got = readlink(path, exe, PATH_MAX - 1);
-    exe[got > 0 ? got : 0] = 0;
-}
-
 /* Reads the stat line of a process. Returns whether it is a rank. */
 static bool look_at(pid_t pid, mpy_proc_stat_t *found) {
-    char exe[PATH_MAX];
-    if (mpy_proc_stat(pid, found) != 0) return false;
-    executable(pid, exe);
-    const char *slash = strrchr(exe, '/');
-    return slash != NULL && (strcmp(slash, "/manapy-launch") == 0 || strcmp(slash, "/manapy-restart") == 0);
+    return mpy_proc_stat(pid, found) == 0 && mpy_proc_is_split(pid);
 }
 
 /* Runs in a child process of a rank that has called MPI. The rank may be only a wrapper around the child, so it is
@@ -108,7 +97,7 @@ static void misled(void) {
             sigqueue(at, MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_MISLED});
             break;
         }
-    executable(getpid(), exe);
+    mpy_proc_exe(0, exe);
     snprintf(line, sizeof line,
              "manapy: '%s' calls MPI, but it is a child process of '%s', and only the program that manapy-launch runs "
              "itself is a rank. Start it without '%s' (manapy-launch %s ...), put manapy-launch inside "

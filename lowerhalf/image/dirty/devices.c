@@ -7,7 +7,9 @@
  *     is not asked while the process has such a device open, and pages that it has pinned stay marked.
  */
 #include "dirty.h"
-#include <dirent.h>
+
+#include "base/proc/fds.h"
+
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -19,13 +21,11 @@ static int is_harmless(dev_t device) {
 }
 
 int mpy_dirty_has_device(void) {
-    DIR *directory = opendir("/proc/self/fd");
-    struct dirent *entry;
+    mpy_fd_list_t list = mpy_fd_list_open(0);
     struct stat st;
-    int found = directory == NULL;
-    while (!found && (entry = readdir(directory)) != NULL)
-        found = fstatat(dirfd(directory), entry->d_name, &st, 0) == 0 && S_ISCHR(st.st_mode) &&
-                !is_harmless(st.st_rdev);
-    if (directory) closedir(directory);
+    int found = list.dir == NULL;
+    for (int fd; !found && (fd = mpy_fd_list_next(&list)) >= 0;)
+        found = fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && !is_harmless(st.st_rdev);
+    mpy_fd_list_close(&list);
     return found;
 }

@@ -16,6 +16,7 @@
  */
 #include "reader.h"
 
+#include "base/io/whole.h"
 #include "crc32c.h"
 
 #include <errno.h>
@@ -33,16 +34,10 @@
 #define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 int mpy_image_read_at(const mpy_image_t *im, void *to, uint64_t bytes, uint64_t offset, char *err, size_t n) {
-    char *p = to;
-    while (bytes) {
-        ssize_t got = pread(im->fd, p, bytes, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) FAIL("%s: cannot read: %s", im->path, strerror(errno));
-        if (got == 0) FAIL("%s: truncated: ends at byte %llu", im->path, (unsigned long long)offset);
-        p += got;
-        bytes -= (uint64_t)got;
-        offset += (uint64_t)got;
-    }
+    ssize_t got = mpy_read_whole(im->fd, to, bytes, (off_t)offset);
+    if (got < 0) FAIL("%s: cannot read: %s", im->path, strerror(errno));
+    if ((uint64_t)got < bytes)
+        FAIL("%s: truncated: ends at byte %llu", im->path, (unsigned long long)offset + (unsigned long long)got);
     return 0;
 }
 

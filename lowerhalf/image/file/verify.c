@@ -6,6 +6,7 @@
  *     a mapping are zero up to the page's end, so zeros are summed here, too.
  *  2. Nothing is mapped: if a file shrinks meanwhile, this causes a message, not SIGBUS.
  */
+#include "base/io/whole.h"
 #include "chain.h"
 
 #include <errno.h>
@@ -25,17 +26,14 @@ static int sum_file(const mpy_image_t *im, int fd, const char *path, uint64_t of
     mpy_image_sum_begin(im, sum);
     while (bytes) {
         size_t want = bytes < PIECE ? (size_t)bytes : PIECE;
-        ssize_t got = pread(fd, piece, want, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
+        ssize_t got = mpy_read_whole(fd, piece, want, (off_t)offset);
         if (got < 0) FAIL("%s: cannot read: %s", path, strerror(errno));
-        if (got == 0) {
-            if (!pad) FAIL("%s: truncated: ends at byte %llu", path, (unsigned long long)offset);
-            memset(piece, 0, want);
-            got = (ssize_t)want;
-        }
-        mpy_image_sum_add(im, sum, piece, (size_t)got);
-        offset += (uint64_t)got;
-        bytes -= (uint64_t)got;
+        if ((size_t)got < want && !pad)
+            FAIL("%s: truncated: ends at byte %llu", path, (unsigned long long)offset + (unsigned long long)got);
+        memset(piece + got, 0, want - (size_t)got);
+        mpy_image_sum_add(im, sum, piece, want);
+        offset += want;
+        bytes -= want;
     }
     return 0;
 }

@@ -17,6 +17,7 @@
 
 #include <manapy/syscall.h>
 
+#include "base/io/whole.h"
 #include "image/file/crc32c.h"
 
 #define WRITE_CHUNK (8ul << 20)
@@ -65,10 +66,10 @@ int mpy_image_output_cancelled(mpy_image_output_t *o) {
 static int write_out(mpy_image_output_t *o, const char *p, uint64_t bytes, uint64_t offset) {
     while (bytes) {
         if (mpy_image_output_cancelled(o)) return -1;
-        ssize_t k = pwrite(o->fd, p, bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK, (off_t)offset);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return mpy_image_output_fail(o, "cannot write the image");
-        p += k; bytes -= (uint64_t)k; offset += (uint64_t)k;
+        const uint64_t chunk = bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK;
+        if (mpy_write_whole(o->fd, p, chunk, (off_t)offset))
+            return mpy_image_output_fail(o, "cannot write the image");
+        p += chunk; bytes -= chunk; offset += chunk;
     }
     return 0;
 }

@@ -123,7 +123,7 @@ static long give_options(const char **next, const char *path, int to_tree) {
     next[n++] = "--callback-timeout", next[n++] = options->callback_timeout;
     if (options->ignore_child) next[n++] = "--ignore-child", next[n++] = options->ignore_child;
     if (options->drop_sockets) next[n++] = "--drop-sockets";
-    if (options->local) next[n++] = "--local", next[n++] = options->local;
+    if (options->checkpoints.local) next[n++] = "--local", next[n++] = options->checkpoints.local;
     if (!options->trace) next[n++] = "--no-trace";
     next[n++] = "--";
     return n;

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/io/whole.h"
 #include "base/reason.h"
 #include "isolate/fdguard.h"
 #include "line.h"
@@ -29,13 +30,7 @@
 enum { SPEAKER_MS = 500, PMIX_SPEAKER_MS = 3000 };
 
 static bool talk(mpy_pmi_t *p, char line[LINE_MAX_BYTES * 4], const char *expect, char *error, size_t n) {
-    size_t length = strlen(line);
-    for (size_t sent = 0; sent < length;) {
-        ssize_t k = write(p->fd, line + sent, length - sent);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) goto lost;
-        sent += (size_t)k;
-    }
+    if (mpy_write_whole(p->fd, line, strlen(line), MPY_AT_POSITION)) goto lost;
     if (mpy_line_read(p->fd, line, LINE_MAX_BYTES * 4, MPY_LINE_NO_DEADLINE) != MPY_LINE_READ) goto lost;
     char want[64];
     snprintf(want, sizeof want, "cmd=%s", expect);

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/now.h"
+#include "base/proc/wait.h"
 #include "base/reason.h"
 #include "isolate/fdguard.h"
 #include "line.h"
@@ -49,10 +50,8 @@ static int answer_seconds(void) {
 static int64_t answer_deadline(void) { return mpy_now_ms() + answer_seconds() * INT64_C(1000); }
 
 static int end_child(pid_t child, bool kill_it) {
-    int status = 0;
     if (kill_it) kill(child, SIGKILL);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-    return status;
+    return mpy_proc_wait(child);
 }
 
 static bool explain(mpy_line_result_t got, int status, const char *library, char *error, size_t n) {

@@ -44,6 +44,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/proc/wait.h"
 #include "base/warnings.h"
 #include "line.h"
 #include "pmix_library.h"
@@ -154,8 +155,7 @@ static void keep_only(int fd, int rank_process) {
 
 /* Invariant 4. */
 static _Noreturn void end_as(pid_t agent) {
-    int status = 0;
-    while (waitpid(agent, &status, 0) < 0 && errno == EINTR) {}
+    const int status = mpy_proc_wait(agent);
     if (WIFSIGNALED(status)) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         raise(WTERMSIG(status));

@@ -18,24 +18,21 @@
 
 #include <manapy/proc_stat.h>
 
+#include "base/proc/maps.h"
 #include "base/reason.h"
 
 #define SONAME "libpmix.so.2"
 
 /* The file that a process has mapped as its libpmix. */
 static bool mapped_by(long pid, char out[PATH_MAX]) {
-    char name[64], line[PATH_MAX + 128];
     bool found = false;
-    snprintf(name, sizeof name, "/proc/%ld/maps", pid);
-    FILE *maps = fopen(name, "re"); /* refused for processes of others: Slurm's are root's */
-    while (maps != NULL && !found && fgets(line, sizeof line, maps) != NULL) {
-        char *path = strchr(line, '/'), *base = path == NULL ? NULL : strrchr(line, '/');
-        if (base == NULL || strncmp(base, "/libpmix.so", 11) != 0) continue;
-        path[strcspn(path, "\n")] = '\0';
-        found = access(path, R_OK) == 0;
-        if (found) snprintf(out, PATH_MAX, "%s", path);
+    mpy_proc_maps_t maps = mpy_proc_maps_open((int)pid); /* refused for processes of others: Slurm's are root's */
+    for (mpy_proc_map_t m; !found && mpy_proc_maps_next(&maps, &m) > 0;) {
+        const char *base = strrchr(m.path, '/');
+        found = base != NULL && strncmp(base, "/libpmix.so", 11) == 0 && !m.deleted && access(m.path, R_OK) == 0;
+        if (found) snprintf(out, PATH_MAX, "%s", m.path);
     }
-    if (maps != NULL) fclose(maps);
+    mpy_proc_maps_close(&maps);
     return found;
 }
 

@@ -6,8 +6,8 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
+#include "base/proc/fds.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -190,16 +190,12 @@ static void close_strangers(const mpy_fdtable_t *t)
 {
     int strangers[256], found;
     do {
-        DIR *dir = opendir("/proc/thread-self/fd");
+        mpy_fd_list_t list = mpy_fd_list_open(0);
         found = 0;
-        if (!dir)
-            return;
-        for (struct dirent *entry; (entry = readdir(dir)) && found < 256;) {
-            int fd = atoi(entry->d_name);
-            if (entry->d_name[0] != '.' && fd != dirfd(dir) && !mpy_fd_is_lower(fd) && !has_number(t, fd))
+        for (int fd; found < 256 && (fd = mpy_fd_list_next(&list)) >= 0;)
+            if (!mpy_fd_is_lower(fd) && !has_number(t, fd))
                 strangers[found++] = fd;
-        }
-        closedir(dir);
+        mpy_fd_list_close(&list);
         for (int i = 0; i < found; i++)
             syscall(SYS_close, strangers[i]);
     } while (found == 256);

@@ -37,9 +37,6 @@
 void mpy_fds_note_inherited(void);
 void mpy_fds_inherited_text(char *text, size_t n);
 void mpy_fds_inherited_only(const char *text);
-/* The processes that are saved together with this one, itself included, in the order of their images. 0: none. */
-enum { MPY_FD_RELATIVES = 128 };
-void mpy_fds_relatives(const int *pids, int n);
 /* Restart: gets descriptors from other processes (`owner`: their index) into `got`. All processes of the tree call it
  * once, when they have put their own descriptors into place. NULL: a single process. */
 typedef struct mpy_fd_want { int owner, number, other_end, got; } mpy_fd_want_t;

@@ -13,8 +13,8 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
+#include "base/proc/fds.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -52,9 +52,8 @@ static int identical(const identity_t *id, const struct stat *st, int flags)
 
 static int is_anonymous(int fd)
 {
-    char path[64], link[PATH_MAX];
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    ssize_t length = readlink(path, link, sizeof link);
+    char path[MPY_FD_PATH], link[PATH_MAX];
+    ssize_t length = readlink(mpy_fd_path(path, 0, fd), link, sizeof link);
     return length > 11 && !strncmp(link, "anon_inode:", 11);
 }
 
@@ -88,15 +87,13 @@ void mpy_fds_note_inherited(void)
         if (stdio[fd].number >= 0 && (S_ISREG(stdio[fd].mode) || S_ISCHR(stdio[fd].mode)))
             mpy_fd_lower_add(stdio[fd].keep = fcntl(fd, F_DUPFD_CLOEXEC, mpy_fd_base()));
     }
-    DIR *dir = opendir("/proc/thread-self/fd");
-    if (!dir)
+    mpy_fd_list_t list = mpy_fd_list_open(0);
+    if (!list.dir)
         return;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        int fd = atoi(entry->d_name);
-        if (fd > 2 && fd != dirfd(dir) && !mpy_fd_is_lower(fd))
+    for (int fd; (fd = mpy_fd_list_next(&list)) >= 0;)
+        if (fd > 2 && !mpy_fd_is_lower(fd))
             note_inherited(fd);
-    }
-    closedir(dir);
+    mpy_fd_list_close(&list);
     mpy_fd_reserve(3 + ninherited);
     for (identity_t *id = inherited; id < inherited + ninherited; id++)
         if (is_anonymous(id->number) || (S_ISREG(id->mode) && is_locked(id->number)))

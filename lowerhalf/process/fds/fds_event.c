@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/proc/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,8 +73,8 @@ static int event_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
     char *text = mpy_fdinfo_read(d->number);
     uint64_t count = 0, semaphore = 0;
     (void)t;
-    int known = text && mpy_fdinfo_number(text, "eventfd-count", 16, &count);
-    if (known && !mpy_fdinfo_number(text, "eventfd-semaphore", 10, &semaphore))
+    int known = text && mpy_text_number(text, "eventfd-count:", 16, &count);
+    if (known && !mpy_text_number(text, "eventfd-semaphore:", 10, &semaphore))
         semaphore = (uint64_t)semaphore_by_trial(d->number, count);
     free(text);
     if (!known)
@@ -102,8 +103,8 @@ static int timer_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
     uint64_t clock = 0, ticks = 0, flags = 0;
     struct itimerspec left;
     (void)t;
-    int known = text && mpy_fdinfo_number(text, "clockid", 10, &clock) &&
-                mpy_fdinfo_number(text, "ticks", 10, &ticks) && mpy_fdinfo_number(text, "settime flags", 8, &flags);
+    int known = text && mpy_text_number(text, "clockid:", 10, &clock) &&
+                mpy_text_number(text, "ticks:", 10, &ticks) && mpy_text_number(text, "settime flags:", 8, &flags);
     free(text);
     if (!known || timerfd_gettime(d->number, &left))
         return unreadable(d, err, n);
@@ -156,7 +157,7 @@ static int signal_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err
     char *text = mpy_fdinfo_read(d->number);
     uint64_t mask = 0;
     (void)t;
-    int known = text && mpy_fdinfo_number(text, "sigmask", 16, &mask);
+    int known = text && mpy_text_number(text, "sigmask:", 16, &mask);
     free(text);
     if (!known)
         return unreadable(d, err, n);

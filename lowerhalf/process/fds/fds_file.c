@@ -17,6 +17,9 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/io/whole.h"
+#include "base/proc/deleted.h"
+#include "base/proc/fds.h"
 #include "process/memory/files.h"
 
 #include <errno.h>
@@ -226,22 +229,17 @@ static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d)
 
 static int read_all(int fd, uint8_t *to, size_t bytes)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, to + done, bytes - done, (off_t)done);
-        if (got == 0)
-            errno = ENODATA;
-        if (got == 0 || (got < 0 && errno != EINTR))
-            return -1;
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
+    ssize_t got = mpy_read_whole(fd, to, bytes, 0);
+    if (got >= 0 && (size_t)got < bytes)
+        errno = ENODATA;
+    return got < 0 || (size_t)got < bytes ? -1 : 0;
 }
 
 static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", d->number);
-    int own = readable(t, d), fd = own >= 0 ? own : mpy_fd_high(open(path, O_RDONLY | O_CLOEXEC));
+    char path[MPY_FD_PATH];
+    int own = readable(t, d);
+    int fd = own >= 0 ? own : mpy_fd_high(open(mpy_fd_path(path, 0, d->number), O_RDONLY | O_CLOEXEC));
     size_t bytes = (size_t)d->st.st_size;
     mpy_blob_put_u64(b, bytes); /* length and bytes, as mpy_reader_bytes reads them */
     uint8_t *to = mpy_blob_extend(b, bytes);
@@ -260,7 +258,7 @@ static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *er
     off_t offset = lseek(d->number, 0, SEEK_CUR);
     char name[4096];
     snprintf(name, sizeof name, "%s", d->path);
-    char *tail = strstr(name, " (deleted)");
+    char *tail = mpy_deleted_mark(name);
     if (tail)
         *tail = 0;
     mpy_blob_put_u64(b, d->st.st_dev);
@@ -302,17 +300,6 @@ static int create(const char *name, int memfd)
     return memfd_create(slash ? slash + 1 : name, MFD_CLOEXEC);
 }
 
-static int fill(int fd, const uint8_t *content, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t put = pwrite(fd, content + done, bytes - done, (off_t)done);
-        if (put < 0 && errno != EINTR)
-            return -1;
-        done += put > 0 ? (size_t)put : 0;
-    }
-    return 0;
-}
-
 static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     uint64_t dev = mpy_reader_u64(r), ino = mpy_reader_u64(r);
@@ -335,7 +322,8 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
         if (shared && (fd < 0 || mpy_memory_file_end_as(dev, ino, size, (int)seals, err, n)))
             return -1;
         d->extra = mpy_fdtable_temp(t, fd);
-        if (d->extra < 0 || (!shared && ftruncate(d->extra, (off_t)size)) || fill(d->extra, content, bytes))
+        if (d->extra < 0 || (!shared && ftruncate(d->extra, (off_t)size)) ||
+            mpy_write_whole(d->extra, content, bytes, 0))
             return mpy_reason(err, n, "can't write the deleted file %s of %zu bytes again, which was descriptor %d: %s",
                               name, bytes, d->number, strerror(errno));
     }

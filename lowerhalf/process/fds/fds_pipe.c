@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/io/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,18 +53,6 @@ static int pipe_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
         d->number, (d->flags & O_ACCMODE) == O_RDONLY ? "from" : "to");
 }
 
-static int write_all(int fd, const uint8_t *p, size_t bytes)
-{
-    while (bytes) {
-        ssize_t put = write(fd, p, bytes);
-        if (put < 0 && errno != EINTR)
-            return -1;
-        p += put > 0 ? put : 0;
-        bytes -= put > 0 ? (size_t)put : 0;
-    }
-    return 0;
-}
-
 /* Reads until the non-blocking pipe is empty. Each read becomes one record: this keeps the packet boundaries of an
  * O_DIRECT pipe. */
 static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
@@ -78,7 +67,7 @@ static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
         mpy_blob_put_bytes(b, buffer, (size_t)got);
         ++*count;
         if (back >= 0)
-            rc = write_all(back, buffer, (size_t)got);
+            rc = mpy_write_whole(back, buffer, (size_t)got, MPY_AT_POSITION);
     }
     free(buffer);
     return rc;
@@ -117,7 +106,7 @@ static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count)
     for (uint32_t i = 0; i < records; i++) {
         size_t bytes;
         const uint8_t *p = mpy_reader_bytes(&r, &bytes);
-        rc |= !p || write_all(to, p, bytes);
+        rc |= !p || mpy_write_whole(to, p, bytes, MPY_AT_POSITION);
         mpy_blob_put_bytes(b, p, bytes);
     }
     *count = records;
@@ -171,7 +160,7 @@ static int content_restore(int fd, mpy_reader_t *r)
     for (uint32_t left = mpy_reader_count(r, 8); left; left--) {
         size_t bytes;
         const uint8_t *p = mpy_reader_bytes(r, &bytes);
-        if (!p || write_all(fd, p, bytes))
+        if (!p || mpy_write_whole(fd, p, bytes, MPY_AT_POSITION))
             return -1;
     }
     return r->failed ? -1 : 0;

@@ -18,10 +18,12 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
+#include "base/proc/fds.h"
+#include "base/proc/text.h"
 #include "isolate/pts.h"
 #include "isolate/trapstate.h"
+#include "process/children.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -65,29 +67,24 @@ typedef int visit_t(void *context, int owner, int fd, const struct stat *st);
 /* Visits the terminals' descriptors of all processes of the tree, in order, until a visit returns other than 0. */
 static void visit_all(visit_t *visit, void *context)
 {
-    char path[64 + sizeof((struct dirent *)0)->d_name];
+    char path[MPY_FD_PATH];
     struct stat st;
     int pid, done = 0;
-    for (int owner = 0; !done && (pid = mpy_fd_relative(owner)) > 0; owner++) {
-        snprintf(path, sizeof path, "/proc/%d/fd", pid);
-        DIR *dir = opendir(path);
-        for (struct dirent *entry; dir && !done && (entry = readdir(dir));) {
-            int fd = atoi(entry->d_name);
-            snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
-            if (entry->d_name[0] != '.' && !(pid == getpid() && mpy_fd_is_lower(fd)) && !stat(path, &st) &&
+    for (int owner = 0; !done && (pid = mpy_rank_process(owner)) > 0; owner++) {
+        mpy_fd_list_t list = mpy_fd_list_open(pid);
+        for (int fd; !done && (fd = mpy_fd_list_next(&list)) >= 0;)
+            if (!(pid == getpid() && mpy_fd_is_lower(fd)) && !stat(mpy_fd_path(path, pid, fd), &st) &&
                 S_ISCHR(st.st_mode) && (is_ptmx(st.st_rdev) || pts_of(st.st_rdev) >= 0))
                 done = visit(context, owner, fd, &st);
-        }
-        if (dir)
-            closedir(dir);
+        mpy_fd_list_close(&list);
     }
 }
 
 static int info_number(int owner, int fd, const char *name, int base)
 {
     uint64_t value;
-    char *text = mpy_fdinfo_read_of(mpy_fd_relative(owner), fd);
-    int number = text && mpy_fdinfo_number(text, name, base, &value) ? (int)value : -1;
+    char *text = mpy_fdinfo_read_of(mpy_rank_process(owner), fd);
+    int number = text && mpy_text_number(text, name, base, &value) ? (int)value : -1;
     free(text);
     return number;
 }
@@ -97,7 +94,7 @@ typedef struct search { int number; holder_t found; } search_t;
 static int is_master(void *context, int owner, int fd, const struct stat *st)
 {
     search_t *s = context;
-    if (is_ptmx(st->st_rdev) && info_number(owner, fd, "tty-index", 10) == s->number)
+    if (is_ptmx(st->st_rdev) && info_number(owner, fd, "tty-index:", 10) == s->number)
         s->found = (holder_t){owner, fd};
     return s->found.owner >= 0;
 }
@@ -125,11 +122,11 @@ static int same(int pid, int fd, int other, int others_fd)
 static int note_slave(void *context, int owner, int fd, const struct stat *st)
 {
     slaves_t *s = context;
-    int pid = mpy_fd_relative(owner);
+    int pid = mpy_rank_process(owner);
     if (pts_of(st->st_rdev) != s->number)
         return 0;
     for (int i = 0; i < s->n; i++)
-        if (same(mpy_fd_relative(s->holders[i].owner), s->holders[i].number, pid, fd))
+        if (same(mpy_rank_process(s->holders[i].owner), s->holders[i].number, pid, fd))
             return 0;
     if (s->n < ENDS_MAX)
         s->holders[s->n++] = (holder_t){owner, fd};
@@ -158,7 +155,7 @@ static control_t control_of(int number)
 {
     char text[1024];
     int pid, session, terminal, group;
-    for (int owner = 0; (pid = mpy_fd_relative(owner)) > 0; owner++) {
+    for (int owner = 0; (pid = mpy_rank_process(owner)) > 0; owner++) {
         const char *fields = mpy_proc_stat_fields(pid, text);
         if (fields && sscanf(fields, " %*c %*d %*d %d %d %d", &session, &terminal, &group) == 3 && session == pid &&
             (terminal >> 8 & 0xfff) == MAJOR_PTS && ((terminal & 0xff) | (terminal >> 12 & 0xfff00)) == number)
@@ -175,8 +172,8 @@ static int check_control(const mpy_desc_t *d, char *err, size_t n)
     int made = 0, leader = control_of(number_of(d->number)).leader;
     if (ioctl(d->number, TIOCGSID, &session) || session <= 0)
         return 0;
-    for (int i = 0; leader && !mpy_proc_stat(leader, &s) && mpy_fd_relative(i) > 0; i++)
-        made |= mpy_fd_relative(i) == s.parent;
+    for (int i = 0; leader && !mpy_proc_stat(leader, &s) && mpy_rank_process(i) > 0; i++)
+        made |= mpy_rank_process(i) == s.parent;
     if (made)
         return 0;
     return mpy_reason(err, n, "descriptor %d is the controlling terminal of process %d, which mpirun has started or "
@@ -211,7 +208,7 @@ static int pty_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, s
     mpy_blob_put_u32(b, (uint32_t)what);
     mpy_blob_put_u32(b, (uint32_t)slaves.sought.owner);
     mpy_blob_put_u32(b, (uint32_t)slaves.sought.number);
-    int keeps = what == MASTER && mpy_fd_relative(owner.owner) == getpid();
+    int keeps = what == MASTER && mpy_rank_process(owner.owner) == getpid();
     mpy_blob_put_u32(b, (uint32_t)keeps);
     return keeps ? mpy_tty_save(d->number, b, err, n) : 0;
 }
@@ -235,7 +232,7 @@ typedef struct numbers { int n, numbers[MPY_PTS_MAX]; } numbers_t;
 static int note_master(void *context, int owner, int fd, const struct stat *st)
 {
     numbers_t *all = context;
-    int number = is_ptmx(st->st_rdev) ? info_number(owner, fd, "tty-index", 10) : -1;
+    int number = is_ptmx(st->st_rdev) ? info_number(owner, fd, "tty-index:", 10) : -1;
     for (int i = 0; i < all->n; i++)
         if (all->numbers[i] == number)
             return 0;
@@ -248,7 +245,7 @@ static int window_of(int number, struct winsize *window)
 {
     char path[64];
     holder_t master = find_master(number);
-    if (mpy_fd_relative(master.owner) == getpid())
+    if (mpy_rank_process(master.owner) == getpid())
         return ioctl(master.number, TIOCGWINSZ, window);
     snprintf(path, sizeof path, "/dev/pts/%d", number);
     int fd = mpy_fd_high(open(path, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
@@ -275,7 +272,7 @@ static int save_one(int number, mpy_blob_t *b, mpy_tid_map_t *shown, char *err, 
     for (int i = 0; i < slaves.n; i++) {
         mpy_blob_put_u32(b, (uint32_t)slaves.holders[i].owner);
         mpy_blob_put_u32(b, (uint32_t)slaves.holders[i].number);
-        mpy_blob_put_u32(b, (uint32_t)info_number(slaves.holders[i].owner, slaves.holders[i].number, "flags", 8));
+        mpy_blob_put_u32(b, (uint32_t)info_number(slaves.holders[i].owner, slaves.holders[i].number, "flags:", 8));
     }
     return 0;
 }
@@ -283,7 +280,7 @@ static int save_one(int number, mpy_blob_t *b, mpy_tid_map_t *shown, char *err, 
 int mpy_ptys_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n)
 {
     numbers_t all = {0};
-    if (mpy_fd_relative(0) == getpid())
+    if (mpy_rank_process(0) == getpid())
         visit_all(note_master, &all);
     if (all.n == MPY_PTS_MAX)
         return mpy_reason(err, n, "the rank has more than %d pseudo-terminals; close some before the checkpoint",

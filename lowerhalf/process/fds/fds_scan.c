@@ -5,8 +5,10 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/proc/deleted.h"
+#include "base/proc/fds.h"
+#include "base/proc/text.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -83,9 +85,8 @@ mpy_desc_t *mpy_fdtable_object(mpy_fdtable_t *t, const mpy_desc_t *d)
 
 int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    return mpy_fdtable_temp(t, open(path, flags | O_CLOEXEC | O_NOCTTY));
+    char path[MPY_FD_PATH];
+    return mpy_fdtable_temp(t, open(mpy_fd_path(path, 0, fd), flags | O_CLOEXEC | O_NOCTTY));
 }
 
 /* Does changing the flag of `a` change the flag of `b`? Uses O_APPEND: every kind has it and, unlike O_NONBLOCK, it
@@ -109,57 +110,22 @@ int mpy_fd_same(int a, int b, int stopped)
     return stopped && same_by_flag(a, b); /* kcmp was denied: some container runtimes filter it */
 }
 
-static char *read_text(const char *path)
-{
-    int info = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    if (info < 0)
-        return NULL;
-    size_t room = 4096, bytes = 0;
-    char *text = malloc(room);
-    for (ssize_t got; text && (got = read(info, text + bytes, room - bytes - 1)) > 0;) {
-        bytes += (size_t)got;
-        if (room - bytes < 2048) {
-            char *more = realloc(text, room *= 2);
-            if (!more)
-                free(text);
-            text = more;
-        }
-    }
-    syscall(SYS_close, info);
-    if (text)
-        text[bytes] = 0;
-    return text;
-}
-
 char *mpy_fdinfo_read(int fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/thread-self/fdinfo/%d", fd);
-    return read_text(path);
+    return mpy_proc_text(path, NULL);
 }
 
 char *mpy_fdinfo_read_of(int pid, int fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fdinfo/%d", pid, fd);
-    return read_text(path);
-}
-
-int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *value)
-{
-    size_t length = strlen(name);
-    for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL)
-        if (!strncmp(line, name, length) && line[length] == ':') {
-            *value = strtoull(line + length + 1, NULL, base);
-            return 1;
-        }
-    return 0;
+    return mpy_proc_text(path, NULL);
 }
 
 static int nameless(const mpy_desc_t *d)
 {
-    static const char deleted[] = " (deleted)";
-    size_t length = strlen(d->path), tail = sizeof deleted - 1;
     const char *slash = strrchr(d->path, '/');
     struct stat st;
     if (!strncmp(d->path, "/memfd:", 7) || d->st.st_nlink == 0)
@@ -167,8 +133,7 @@ static int nameless(const mpy_desc_t *d)
     /* A file that was deleted on NFS while open: it disappears when we end. */
     if (slash && !strncmp(slash + 1, ".nfs", 4))
         return 1;
-    return length > tail && !strcmp(d->path + length - tail, deleted) &&
-           (stat(d->path, &st) || st.st_ino != d->st.st_ino);
+    return mpy_deleted_mark(d->path) && (stat(d->path, &st) || st.st_ino != d->st.st_ino);
 }
 
 static mpy_fd_kind_t socket_kind(int fd)
@@ -241,11 +206,10 @@ static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags
 /* Returns 0 also if the descriptor has disappeared meanwhile. */
 static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
 {
-    char path[64], link[PATH_MAX + 64];
+    char path[MPY_FD_PATH], link[PATH_MAX + 64];
     struct stat st;
     int cloexec = fcntl(fd, F_GETFD), flags = fcntl(fd, F_GETFL);
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    ssize_t length = readlink(path, link, sizeof link - 1);
+    ssize_t length = readlink(mpy_fd_path(path, 0, fd), link, sizeof link - 1);
     if (cloexec < 0 || flags < 0 || length < 0 || fstat(fd, &st))
         return 0;
     link[length] = 0;
@@ -272,16 +236,14 @@ static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
 static int scan_once(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 {
     *t = (mpy_fdtable_t){0};
-    DIR *dir = opendir("/proc/thread-self/fd");
-    if (!dir)
+    mpy_fd_list_t list = mpy_fd_list_open(0);
+    if (!list.dir)
         return mpy_reason(err, n, "can't list the open descriptors: /proc/self/fd: %s", strerror(errno));
     int rc = 0;
-    for (struct dirent *entry; !rc && (entry = readdir(dir));) {
-        int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && fd != dirfd(dir) && !mpy_fd_is_lower(fd))
+    for (int fd; !rc && (fd = mpy_fd_list_next(&list)) >= 0;)
+        if (!mpy_fd_is_lower(fd))
             rc = add(t, fd, stopped, err, n);
-    }
-    closedir(dir);
+    mpy_fd_list_close(&list);
     if (rc)
         mpy_fdtable_free(t);
     return rc;

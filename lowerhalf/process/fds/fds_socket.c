@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
+#include "base/io/host.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +25,6 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-enum { TCP_STATE_CLOSE = 7, TCP_STATE_LISTEN = 10 }; /* from linux/tcp_states.h, which user space can't include */
 
 bool mpy_sockets_are_dropped;
 
@@ -166,12 +165,12 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
         struct tcp_info info = {0};
         bytes = sizeof info;
         if (getsockopt(d->number, IPPROTO_TCP, TCP_INFO, &info, &bytes) ||
-            (info.tcpi_state != TCP_STATE_CLOSE && info.tcpi_state != TCP_STATE_LISTEN))
+            (info.tcpi_state != TCP_CLOSE && info.tcpi_state != TCP_LISTEN))
             return mpy_reason(
                 err, n,
                 "descriptor %d is a TCP socket whose connection has not ended yet; close it before the checkpoint",
                 d->number);
-        if (info.tcpi_state == TCP_STATE_LISTEN && info.tcpi_unacked)
+        if (info.tcpi_state == TCP_LISTEN && info.tcpi_unacked)
             return mpy_reason(
                 err, n,
                 "descriptor %d is a listening TCP socket with a connection waiting; accept it before the checkpoint",
@@ -183,7 +182,7 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 /* Of TCP: neither listening nor unused. */
 static int is_dropped(const struct tcp_info *info)
 {
-    return info->tcpi_state != 0 && info->tcpi_state != TCP_STATE_CLOSE && info->tcpi_state != TCP_STATE_LISTEN;
+    return info->tcpi_state != 0 && info->tcpi_state != TCP_CLOSE && info->tcpi_state != TCP_LISTEN;
 }
 
 static int socket_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
@@ -245,10 +244,9 @@ static void make_way(const struct sockaddr_storage *address, socklen_t bytes, in
 /* A TCP socket whose connection, to this host, has been reset. */
 static int reset_connection(int domain)
 {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    struct sockaddr *address = domain == AF_INET6 ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4;
-    socklen_t bytes = domain == AF_INET6 ? sizeof v6 : sizeof v4;
+    struct sockaddr_storage loopback;
+    struct sockaddr *address = (struct sockaddr *)&loopback;
+    socklen_t bytes = mpy_loopback(domain, &loopback);
     const struct linger at_once = {.l_onoff = 1};
     int server = mpy_fd_high(socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0));
     int fd = mpy_fd_high(socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0)), peer = -1;

@@ -102,8 +102,6 @@ int mpy_fd_same(int a, int b, int stopped);
 /* Text of /proc/self/fdinfo/FD; NULL on failure. The caller frees it. */
 char *mpy_fdinfo_read(int fd);
 char *mpy_fdinfo_read_of(int pid, int fd); /* of another process */
-/* The number after "name:" in such a text. Returns 0 if the name is missing. */
-int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *value);
 
 /* fds_device.c */
 int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped);
@@ -156,9 +154,6 @@ int mpy_fd_relative_has(const mpy_desc_t *d, int accmode);
 int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode);
 /* Restart: makes the descriptions that others restore. */
 int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n);
-
-/* The id of the index-th process that is saved together with this one, itself included; 0: there are no more. */
-int mpy_fd_relative(int index);
 
 /* fds_pty.c */
 int mpy_fd_is_pty(const mpy_desc_t *d); /* of a terminal: does it belong to the tree? */

@@ -19,9 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* from linux/tcp_states.h, which user space can't include */
-enum { ESTABLISHED = 1, FIN_WAIT1 = 4, FIN_WAIT2 = 5, CLOSE_WAIT = 8, LAST_ACK = 9, CLOSING = 11 };
-
 static const mpy_exchange_t *ranks;
 static mpy_tcp_host_t *own_address;
 static mpy_tcp_end_t *ends; /* from a meeting, or a restart, until the program goes on */
@@ -72,12 +69,13 @@ static int is_end(mpy_desc_t *d, mpy_tcp_end_t *end)
         .number = d->number,
         .fd = d->number,
         .domain = mpy_socket_option(d->number, SOL_SOCKET, SO_DOMAIN),
-        .has_shut_down = state == FIN_WAIT1 || state == FIN_WAIT2 || state == LAST_ACK || state == CLOSING,
+        .has_shut_down =
+            state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_LAST_ACK || state == TCP_CLOSING,
         .local = mpy_tcp_name(&local),
         .remote = mpy_tcp_name(&remote),
     };
     return (end->domain == AF_INET || end->domain == AF_INET6) &&
-           (end->has_shut_down || state == ESTABLISHED || state == CLOSE_WAIT);
+           (end->has_shut_down || state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT);
 }
 
 /* Connections to outside the job; fails if they can't be saved. */

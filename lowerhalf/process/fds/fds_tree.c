@@ -13,9 +13,9 @@
 #define _GNU_SOURCE
 #include "fds.h"
 #include "fds_table.h"
+#include "base/proc/fds.h"
 #include "process/children.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -24,23 +24,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const int *relatives; /* process ids; this process is one of them */
-static int nrelatives;
-
-void mpy_fds_relatives(const int *pids, int n)
+/* The process with this index (process/children.h); 0: there are no more, or this process is alone. */
+static int relative(int index)
 {
-    static int copy[MPY_FD_RELATIVES];
-    nrelatives = n < MPY_FD_RELATIVES ? n : MPY_FD_RELATIVES;
-    if (n > 0)
-        memcpy(copy, pids, (size_t)nrelatives * sizeof *copy);
-    relatives = copy;
-}
-
-int mpy_fd_relative(int index)
-{
-    if (nrelatives == 0)
-        return index == 0 ? getpid() : 0;
-    return index >= 0 && index < nrelatives ? relatives[index] : 0;
+    return mpy_children_saved((size_t)index);
 }
 
 typedef int match_t(const mpy_desc_t *d, int pid, int fd, mode_t access);
@@ -49,20 +36,17 @@ typedef int match_t(const mpy_desc_t *d, int pid, int fd, mode_t access);
  * S_IWUSR, as the links in /proc show it. */
 static int find(const mpy_desc_t *d, int pid, match_t *matches)
 {
-    char path[64 + sizeof((struct dirent *)0)->d_name];
+    char path[MPY_FD_PATH];
     struct stat st, link;
     int found = -1;
-    snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && found < 0 && (entry = readdir(dir));) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
-        int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && !stat(path, &st) && !lstat(path, &link) && d->st.st_dev == st.st_dev &&
-            d->st.st_ino == st.st_ino && d->st.st_rdev == st.st_rdev && matches(d, pid, fd, link.st_mode))
+    mpy_fd_list_t list = mpy_fd_list_open(pid);
+    for (int fd; found < 0 && (fd = mpy_fd_list_next(&list)) >= 0;) {
+        mpy_fd_path(path, pid, fd);
+        if (!stat(path, &st) && !lstat(path, &link) && d->st.st_dev == st.st_dev && d->st.st_ino == st.st_ino &&
+            d->st.st_rdev == st.st_rdev && matches(d, pid, fd, link.st_mode))
             found = fd;
     }
-    if (dir)
-        closedir(dir);
+    mpy_fd_list_close(&list);
     return found;
 }
 
@@ -113,16 +97,16 @@ int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode)
 {
     mpy_desc_t other = *d;
     other.st.st_ino = inode;
-    for (int i = 0; i < nrelatives; i++)
-        if (find(&other, relatives[i], has_it) >= 0)
+    for (int i = 0; relative(i); i++)
+        if (find(&other, relative(i), has_it) >= 0)
             return 1;
     return mpy_children_ignored(find_in, &(search_t){&other, has_it});
 }
 
 int mpy_fd_relative_has(const mpy_desc_t *d, int accmode)
 {
-    for (int i = 0; i < nrelatives; i++)
-        if (find(d, relatives[i], accmode == O_RDONLY ? reads : writes) >= 0)
+    for (int i = 0; relative(i); i++)
+        if (find(d, relative(i), accmode == O_RDONLY ? reads : writes) >= 0)
             return 1;
     return mpy_children_ignored(find_in, &(search_t){d, accmode == O_RDONLY ? reads : writes});
 }
@@ -144,8 +128,8 @@ static int is_locked(const mpy_desc_t *d)
 /* Who has it, from the first relative on: *owner is its index. */
 static int first_with(const mpy_desc_t *d, match_t *matches, int *owner)
 {
-    for (int i = 0; i < nrelatives; i++) {
-        int fd = find(d, relatives[i], matches);
+    for (int i = 0; relative(i); i++) {
+        int fd = find(d, relative(i), matches);
         *owner = i;
         if (fd >= 0)
             return fd;
@@ -155,7 +139,7 @@ static int first_with(const mpy_desc_t *d, match_t *matches, int *owner)
 
 static int is_self(int index)
 {
-    return relatives[index] == getpid();
+    return relative(index) == getpid();
 }
 
 static int pair_elsewhere(mpy_desc_t *d)
@@ -166,12 +150,12 @@ static int pair_elsewhere(mpy_desc_t *d)
     if (mpy_unix_state(d->st.st_ino, &state))
         return 0;
     other.st.st_ino = state.peer;
-    for (; owner < nrelatives && fd < 0; owner++) {
+    for (; relative(owner) && fd < 0; owner++) {
         d->which = MPY_FD_SHARE_SAME;
-        if ((fd = find(d, relatives[owner], has_it)) >= 0)
+        if ((fd = find(d, relative(owner), has_it)) >= 0)
             break;
         d->which = MPY_FD_SHARE_OTHER_END;
-        if (state.peer && (fd = find(&other, relatives[owner], has_it)) >= 0)
+        if (state.peer && (fd = find(&other, relative(owner), has_it)) >= 0)
             break;
     }
     if (fd < 0 || is_self(owner))
@@ -192,19 +176,19 @@ static int can_be_shared(mpy_fd_kind_t kind)
 int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n)
 {
     int owner = 0, pipe = d->kind == MPY_FD_PIPE;
-    if (nrelatives == 0 || S_ISCHR(d->st.st_mode) || S_ISDIR(d->st.st_mode))
+    if (!relative(0) || S_ISCHR(d->st.st_mode) || S_ISDIR(d->st.st_mode))
         return 0;
     if (d->kind == MPY_FD_PAIR)
         return pair_elsewhere(d);
     int fd = first_with(d, pipe ? reads : is_same, &owner), other = owner;
-    for (int i = 0; !pipe && i < nrelatives; i++)
-        if (!is_self(i) && (find(d, relatives[i], may_be_same) >= 0 ||
-                            (!can_be_shared(d->kind) && find(d, relatives[i], is_same) >= 0)))
-            return refuse(d, relatives[i], err, n);
+    for (int i = 0; !pipe && relative(i); i++)
+        if (!is_self(i) && (find(d, relative(i), may_be_same) >= 0 ||
+                            (!can_be_shared(d->kind) && find(d, relative(i), is_same) >= 0)))
+            return refuse(d, relative(i), err, n);
     if (fd < 0 || is_self(owner))
         return 0;
     if (!pipe && is_locked(d))
-        return refuse(d, relatives[other], err, n);
+        return refuse(d, relative(other), err, n);
     d->owner = owner;
     d->owners_number = fd;
     d->which = pipe ? MPY_FD_SHARE_PIPE : MPY_FD_SHARE_SAME;

@@ -16,6 +16,7 @@
  *     commit. All of these ranks write the same content into it.
  */
 #define _GNU_SOURCE
+#include "base/proc/fds.h"
 #include "base/reason.h"
 #include "files.h"
 #include "isolate/fdguard.h"
@@ -147,17 +148,15 @@ static int grow(int fd, uint64_t bytes)
 
 int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sharing_t sharing, char *err, size_t n)
 {
-    char path[64];
+    char path[MPY_FD_PATH];
     int fd = -1;
     if (lock(err, n))
         return -1;
     struct made *f = find(device, inode);
     if (!f)
         f = make(device, inode, sharing == MPY_SHARED_BY_RANKS);
-    if (f) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%d", f->pid, f->fd);
-        fd = mpy_fd_high(open(path, O_RDWR | O_CLOEXEC));
-    }
+    if (f)
+        fd = mpy_fd_high(open(mpy_fd_path(path, f->pid, f->fd), O_RDWR | O_CLOEXEC));
     if (fd < 0 || grow(fd, bytes))
         mpy_reason(err, n, "can't make shared memory without a file again: %s", f ? strerror(errno) : "too many");
     pthread_mutex_unlock(&table->lock);

@@ -10,6 +10,9 @@
  */
 #define _GNU_SOURCE
 #include "files.h"
+#include "base/proc/deleted.h"
+#include "base/proc/fds.h"
+#include "base/proc/maps.h"
 #include "isolate/fdguard.h"
 #include "process/children.h"
 
@@ -20,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 bool mpy_memory_file_is_posix(const char *path)
@@ -43,13 +45,6 @@ bool mpy_memory_file_find(uint64_t device, uint64_t inode, char *path, size_t n)
 }
 
 /* ---- mappings ---- */
-
-static bool has_no_name(const char *path)
-{
-    static const char deleted[] = " (deleted)";
-    size_t n = strlen(path), tail = sizeof deleted - 1;
-    return n > tail && !strcmp(path + n - tail, deleted);
-}
 
 static bool is_system_v(const char *path)
 {
@@ -79,39 +74,22 @@ static bool is_of_the_program(const mapping_t *m)
     return m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI;
 }
 
-/* A line of /proc/PID/maps. False if it is not a shared mapping of a file whose content is only in memory. */
-static bool parse(char *line, mapping_t *m)
-{
-    unsigned long inode;
-    unsigned major, minor;
-    char perms[5];
-    int path = 0;
-    line[strcspn(line, "\n")] = 0;
-    m->has_name = !has_no_name(line);
-    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &m->lo, &m->hi, perms, &m->offset, &major, &minor, &inode,
-               &path) != 7 ||
-        perms[3] != 's' || (m->has_name && !mpy_memory_file_is_posix(line + path)))
-        return false;
-    m->device = makedev(major, minor);
-    m->inode = mpy_memory_file_inode(line + path, inode);
-    m->reads = perms[0] == 'r';
-    m->can_be_of_ranks = can_be_of_ranks(line + path);
-    return true;
-}
-
+/* Visits the shared mappings of files whose content is only in memory. */
 static void each_mapping(int pid, void (*visit)(const mapping_t *m))
 {
-    char path[64], *line = NULL;
-    size_t room = 0;
-    mapping_t m = {.own = pid == getpid()};
-    snprintf(path, sizeof path, "/proc/%d/maps", pid);
-    FILE *file = fopen(path, "re");
-    while (file && getline(&line, &room, file) > 0)
-        if (parse(line, &m))
-            visit(&m);
-    free(line);
-    if (file)
-        fclose(file);
+    mpy_proc_maps_t maps = mpy_proc_maps_open(pid);
+    for (mpy_proc_map_t m; mpy_proc_maps_next(&maps, &m) > 0;)
+        if (m.perms[3] == 's' && (m.deleted || mpy_memory_file_is_posix(m.path)))
+            visit(&(mapping_t){.device = m.device,
+                               .inode = mpy_memory_file_inode(m.path, m.inode),
+                               .lo = m.lo,
+                               .hi = m.hi,
+                               .offset = m.offset,
+                               .own = pid == getpid(),
+                               .reads = m.perms[0] == 'r',
+                               .has_name = !m.deleted,
+                               .can_be_of_ranks = can_be_of_ranks(m.path)});
+    mpy_proc_maps_close(&maps);
 }
 
 /* ---- what other ranks have ---- */
@@ -144,28 +122,20 @@ static void note_theirs(const mapping_t *m)
         around[i].theirs = true;
 }
 
-/* The i-th process of the rank, or 0. */
-static int process_of_the_rank(size_t i)
-{
-    if (mpy_children_saved(0))
-        return mpy_children_saved(i);
-    return i == 0 ? getpid() : 0;
-}
-
 static bool is_ours(int pid)
 {
     size_t i = 0;
-    while (process_of_the_rank(i) && process_of_the_rank(i) != pid)
+    while (mpy_rank_process(i) && mpy_rank_process(i) != pid)
         i++;
-    return process_of_the_rank(i) == pid;
+    return mpy_rank_process(i) == pid;
 }
 
 void mpy_memory_files_look_around(void)
 {
     struct stat st;
     naround = 0;
-    for (size_t i = 0; process_of_the_rank(i); i++)
-        each_mapping(process_of_the_rank(i), note_ours);
+    for (size_t i = 0; mpy_rank_process(i); i++)
+        each_mapping(mpy_rank_process(i), note_ours);
     DIR *dir = naround ? opendir("/proc") : NULL;
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         int pid = atoi(entry->d_name);
@@ -219,27 +189,25 @@ static void note_use(const mapping_t *m)
 
 static void note_descriptors(int pid)
 {
-    char path[64 + sizeof((struct dirent *)0)->d_name], link[PATH_MAX + 64];
+    char path[MPY_FD_PATH], link[PATH_MAX + 64];
     struct stat st;
-    snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, entry->d_name);
+    mpy_fd_list_t list = mpy_fd_list_open(pid);
+    for (int fd; (fd = mpy_fd_list_next(&list)) >= 0;) {
+        mpy_fd_path(path, pid, fd);
         ssize_t length = readlink(path, link, sizeof link - 1);
         link[length > 0 ? length : 0] = 0;
-        if (has_no_name(link) && !(pid == getpid() && mpy_fd_is_lower(atoi(entry->d_name))) && !stat(path, &st))
+        if (mpy_deleted_mark(link) && !(pid == getpid() && mpy_fd_is_lower(fd)) && !stat(path, &st))
             note((use_t){.device = st.st_dev, .inode = st.st_ino});
     }
-    if (dir)
-        closedir(dir);
+    mpy_fd_list_close(&list);
 }
 
 void mpy_memory_files_look(void)
 {
     nuses = 0;
-    for (size_t i = 0; process_of_the_rank(i); i++) {
-        each_mapping(process_of_the_rank(i), note_use);
-        note_descriptors(process_of_the_rank(i));
+    for (size_t i = 0; mpy_rank_process(i); i++) {
+        each_mapping(mpy_rank_process(i), note_use);
+        note_descriptors(mpy_rank_process(i));
     }
 }
 

@@ -22,6 +22,7 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "base/io/host.h"
 #include "base/reason.h"
 #include "isolate/fdguard.h"
 
@@ -47,12 +48,8 @@ static bool connects(const mpy_tcp_end_t *end, int rank)
 static int listen_at(mpy_tcp_host_t *host, int place, mpy_tcp_name_t *name, char *error, size_t size)
 {
     const int domain = place & V6 ? AF_INET6 : AF_INET;
-    struct sockaddr_storage address, own = {.ss_family = (sa_family_t)domain};
-    if (domain == AF_INET6)
-        ((struct sockaddr_in6 *)&own)->sin6_addr = in6addr_loopback;
-    else
-        ((struct sockaddr_in *)&own)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
+    struct sockaddr_storage address, own;
+    socklen_t bytes = mpy_loopback(domain, &own);
     if (place & HOST && !host(&own, &bytes, error, size))
         return -1;
     *name = mpy_tcp_name(&own);

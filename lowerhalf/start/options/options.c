@@ -296,28 +296,31 @@ static bool from_file(const mpy_config_entry_t *entry, char *error, size_t n) {
 }
 
 static void read_option(option_t option, mpy_options_t *out) {
+    mpy_checkpoint_options_t *checkpoints = &out->checkpoints;
     const char *name = known[option].name, *text = chosen[option].text;
     reading = chosen[option].file;
     switch (option) {
-    case INTERVAL: out->interval_s = text ? seconds(name, text) : 0; break;
+    case INTERVAL: checkpoints->interval_s = text ? seconds(name, text) : 0; break;
     case DIR: out->dir = text; break;
-    case KEEP: out->keep = text ? count("--keep needs a number of at least 1, not ", text, INT_MAX) : 0; break;
+    case KEEP: checkpoints->keep = text ? count("--keep needs a number of at least 1, not ", text, INT_MAX) : 0; break;
     case MPI: out->mpi = text; break;
-    case CHILD_GRACE: out->child_grace_ms = (int)(seconds(name, text) * 1000); break;
+    case CHILD_GRACE: checkpoints->child_grace_ms = (int)(seconds(name, text) * 1000); break;
     case CALLBACK_TIMEOUT:
         out->callback_timeout = text;
         out->callback_ms = (int)(seconds(name, text) * 1000);
         break;
     case IGNORE_CHILD: out->ignore_child = text; break;
     case DROP_SOCKETS: out->drop_sockets = truth(option); break;
-    case BACKGROUND: out->background = background(text); break;
+    case BACKGROUND: checkpoints->background = background(text); break;
     case COMPRESS: out->compress = compress(text); break;
-    case DIRTY: out->dirty = dirty(text); break;
-    case FULL_EVERY: out->full_every = count("--full-every needs a number up to 100, not ", text, MPY_CHAIN_MAX); break;
-    case LOCAL: out->local = text ? local(text) : NULL; break;
-    case FLUSH: out->flush_s = flush(name, text); break;
-    case REDUNDANCY: out->redundancy = redundancy(text); break;
-    case FAILURE_GROUPS: out->failure_groups = text; break;
+    case DIRTY: checkpoints->dirty = dirty(text); break;
+    case FULL_EVERY:
+        checkpoints->full_every = count("--full-every needs a number up to 100, not ", text, MPY_CHAIN_MAX);
+        break;
+    case LOCAL: checkpoints->local = text ? local(text) : NULL; break;
+    case FLUSH: checkpoints->flush_s = flush(name, text); break;
+    case REDUNDANCY: checkpoints->redundancy = redundancy(text); break;
+    case FAILURE_GROUPS: checkpoints->failure_groups = text; break;
     case PROTOCOL: out->protocol = protocol(text); break;
     case SHIFT: out->shift = shift(text); break;
     case ON_FAILOVER: out->on_failover = on_failover(text); break;
@@ -354,8 +357,9 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (!chosen[i].text) chosen[i].text = known[i].normally;
         read_option(i, out);
     }
-    if (out->redundancy && !out->local) usage("--redundancy needs ", "--local");
-    if (out->failure_groups && !out->redundancy) usage("--failure-groups needs ", "--redundancy");
+    const mpy_checkpoint_options_t *checkpoints = &out->checkpoints;
+    if (checkpoints->redundancy && !checkpoints->local) usage("--redundancy needs ", "--local");
+    if (checkpoints->failure_groups && !checkpoints->redundancy) usage("--failure-groups needs ", "--redundancy");
     if (truth(SETTINGS)) print_settings();
     if (first >= argc) { fputs(is_restart() ? restart_usage : launch_usage, stderr); exit(2); }
     mpy_options = *out;

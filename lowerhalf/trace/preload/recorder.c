@@ -7,6 +7,9 @@
  */
 #include "preload.h"
 #include "recorder_calls.h"
+
+#include "base/proc/text.h"
+
 #include <manapy/lock.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -47,12 +50,12 @@ mpy_trace_ring_t *mpy_begin_slow(void) {
 /* ---- Init ---- */
 
 static void command(char *out, size_t n) {
-    FILE *f = fopen("/proc/self/cmdline", "re");
-    size_t got = f == NULL ? 0 : fread(out, 1, n - 1, f);
-    if (f != NULL) fclose(f);
+    size_t got;
+    char *words = mpy_proc_text("/proc/self/cmdline", &got);
     for (size_t i = 0; i + 1 < got; i++)
-        if (out[i] == 0) out[i] = ' ';
-    out[got] = 0;
+        if (words[i] == 0) words[i] = ' ';
+    snprintf(out, n, "%s", words != NULL ? words : "");
+    free(words);
 }
 
 static bool is_spawned(void) {

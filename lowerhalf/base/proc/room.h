@@ -1,6 +1,6 @@
 /* room.h - see room.c. */
-#ifndef MANAPY_ROOM_H
-#define MANAPY_ROOM_H
+#ifndef MANAPY_PROC_ROOM_H
+#define MANAPY_PROC_ROOM_H
 
 /* Why the ranks of this host can't have a second copy of their memory, or NULL. Ranks of one host are much alike: all
  * count as large as this one. `ranks`: their number. */

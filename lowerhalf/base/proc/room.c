@@ -8,7 +8,7 @@
  *  2. Pages of files that the kernel can drop count as free.
  */
 #include "room.h"
-#include "proc_file.h"
+#include "text.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
