@@ -66,9 +66,9 @@ class LaterStop:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def take_back(self) -> None:
-        """The order does not stand any more. Raises CheckpointError if there is none, or if it is too late."""
+        """Withdraw the order. Raises CheckpointError if there is none, or if it is too late."""
         if not self.text:
-            raise CheckpointError("nobody has ordered an end of the job with a later checkpoint")
+            raise CheckpointError("there is no pending `manapy stop --next` or `--before`")
         if self._taken_back is None or (self._rider is not None and not self._requests.get_off(self._rider)):
             raise CheckpointError("it is too late: the last checkpoint of the job has begun")
         self.text, self._rider = "", None

@@ -470,7 +470,7 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
         confidence=0.95 if first.cause is Cause.COMPUTE else 0.85,
         evidence=(
             f"iteration {first.iteration} took {span(int(first.length * 1e9))}, {usual}",
-            *((f"slow alike: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
+            *((f"equally slow: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
         ),
         alternatives=() if all(f.sampled for f in group) or first.chronic else (UNSAMPLED,),
         action=ACTIONS[first.cause],

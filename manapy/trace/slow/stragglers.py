@@ -129,8 +129,8 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
     if uneven >= SHARE * window and not found:
         evidence = (
             *evidence,
-            f"ever different ranks are the last to come to collectives: {uneven / window:.0%} of the time is lost to"
-            " unequal work, or to what disturbs it",
+            f"the last rank to reach a collective keeps changing: {uneven / window:.0%} of the time is lost to unequal"
+            " work, or to what disturbs it",
         )
     return found or [
         Verdict(State.HEALTHY, f"healthy: no straggler in {count} collectives over {span(window)}", evidence=evidence)
