@@ -37,8 +37,8 @@ TOTALS = {"--gpus": "--gpus-per-node", "-G": "--gpus-per-node"}
 
 
 class Shape(NamedTuple):
-    """What the script asks for: nodes, tasks on all of them together, and at most ``each`` tasks on a node (0: it does
-    not say); and ``more`` nodes as spares."""
+    """The nodes and tasks that the script asks for: nodes, tasks on all of them together, and at most ``each`` tasks on
+    a node (0: it does not say); and ``more`` nodes as spares."""
 
     nodes: int
     tasks: int

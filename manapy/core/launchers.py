@@ -64,7 +64,7 @@ def _open_mpi(pid: int, manager: Path) -> str:
 
 
 def _oversubscribes(mpirun: int) -> bool:
-    """Has this mpirun been told to start more ranks than there are processors?"""
+    """Return whether this mpirun has been told to start more ranks than there are processors."""
     words = Path(f"/proc/{mpirun}/cmdline").read_text(errors="replace").split("\0")
     options = takewhile(lambda word: Path(word).name not in ("manapy-launch", "manapy-restart"), words)
     settings = {k: v for k, v in _environment(mpirun).items() if k.startswith(("OMPI_MCA_rmaps", "PRTE_MCA_rmaps"))}
@@ -73,7 +73,7 @@ def _oversubscribes(mpirun: int) -> bool:
 
 
 def _environment(pid: int) -> dict[str, str]:
-    """As the process was started with it."""
+    """Return the environment with which the process was started."""
     entries = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 

@@ -223,7 +223,7 @@ def _writing(checkpoint: Path) -> float:
 
 
 def images_of(checkpoint: Path) -> list[Path]:
-    """Of a job on one host."""
+    """Return the images of a job on one host."""
     return sorted(checkpoint.glob("rank-*.img"))
 
 

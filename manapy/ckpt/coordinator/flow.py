@@ -56,8 +56,7 @@ STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is sus
 
 
 class Published(NamedTuple):
-    """What is remembered of a checkpoint on disk: not its ranks, which may be many. ``remark``: how long it took, for
-    people."""
+    """A checkpoint on disk, without its ranks, which may be many. ``remark``: how long it took, for people."""
 
     path: Path
     time: float
@@ -257,7 +256,7 @@ class Flow:
     # ---- for people
 
     def waiting(self) -> list[str]:
-        """What the checkpoint waits for, one line each."""
+        """Return what the checkpoint waits for, one line each."""
         if self.phase is Phase.CLOCK:
             return [self._with_time(text) for text in self.controller.status()]
         missing = [rank for rank in range(self.size) if rank not in self._answers]

@@ -118,8 +118,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _what(given: str, path: Path, manifest: Manifest) -> Path:
-    """What manapy-restart gets: the checkpoint; or, if the user has named the job and hosts may have lost images, the
-    directory of its checkpoints, so that the job can continue an older one."""
+    """Return the argument for manapy-restart: the checkpoint; or, if the user has named the job and hosts may have lost
+    images, the directory of its checkpoints, so that the job can continue an older one."""
     from ...ckpt.store import known, publish
 
     is_named = known.find(given, publish.is_checkpoint) is not None

@@ -92,7 +92,7 @@ def families(look: Look, saved: Saved | None, moment: float, now: float) -> Iter
 
 
 def _ranks(rows: list[Row]) -> Iterator[Any]:
-    """What each rank does now."""
+    """Yield the metrics of what each rank does now."""
     counts = Counter((row.host, row.state.value) for row in rows)
     yield _gauge("ranks", "Ranks in each state, as in `manapy trace top`.", list(counts.items()), "host", "state")
     each = [(row, (str(row.rank), row.host)) for row in rows] if len(rows) <= EACH else []
@@ -108,7 +108,7 @@ def _ranks(rows: list[Row]) -> Iterator[Any]:
 
 
 def _counters(look: Look) -> Iterator[Any]:
-    """What each rank, or host, has done so far."""
+    """Yield the counters of each rank, or host."""
     totals, lost = look.totals, "Records of calls that were overwritten before a look read them."
     sent, waited = "Bytes given to sends and collectives in", "Time for which the rank waited for others in MPI, in"
     caused = "Time for which others waited for the rank, added up, in"

@@ -163,7 +163,7 @@ class Machine:
                 self._ready(i)
 
     def received(self) -> list[list[Received]]:
-        """What each rank has received, one thread after another."""
+        """Return the messages that each rank has received, one thread after another."""
         return [[x for i in rank.threads for x in self.threads[i].log] for rank in self.ranks]
 
     # ---- each function makes one step and returns whether the thread can continue at once

@@ -94,7 +94,7 @@ class Messenger:
         return self.submit(lambda: self._control.objects(value, self.tag(Operation.STATE))).result()
 
     def tag(self, operation: Operation, unit: int | None = None) -> int:
-        """Of messages. unit: its number, None for what concerns no unit."""
+        """Return the tag of messages. unit: its number, None for what concerns no unit."""
         return (len(self._units) if unit is None else unit) * len(Operation) + operation
 
     def _describe(self, tag: int) -> str:

@@ -63,17 +63,17 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Of all nodes, and chunks of the unit."""
+        """Number of ranks of all nodes, which is also the number of chunks of the unit."""
         return self.nodes * self.ranks_per_node
 
     @property
     def shard(self) -> int:
-        """Of one rank of all."""
+        """Number of elements of one of all ranks."""
         return -(-self.size // self.ranks)
 
     @property
     def slice(self) -> int:
-        """Of one rank of a node."""
+        """Number of elements of one rank of a node."""
         return self.nodes * self.shard
 
     @property

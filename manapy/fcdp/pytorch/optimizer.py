@@ -34,8 +34,8 @@ Factory = Callable[[dict[str, nn.Parameter]], Optimizer]
 
 @dataclass(eq=False)
 class Piece:
-    """What this rank's part of a unit has of one parameter: values and gradient (None if frozen) are flat, and the
-    part's own memory. size: of the part; span: None if it has nothing."""
+    """The part of one parameter in this rank's part of a unit. values and gradient (None if frozen) are flat, and are
+    the part's own memory. size: of the part; span: None if this rank has nothing of the parameter."""
 
     name: str
     values: nn.Parameter

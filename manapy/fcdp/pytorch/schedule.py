@@ -71,7 +71,8 @@ class _Unit:
 
 
 class Hook:
-    """Of a sharded module: what it does can't be had by a copy, and is no part of what torch.compile compiles."""
+    """A hook of a sharded module. A copy of the hook does not have its effect, and torch.compile does not compile
+    it."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = torch.compiler.disable(call)
@@ -262,7 +263,7 @@ class Schedule:
             unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
 
     def _add(self, unit: _Unit, name: str, gradient: torch.Tensor) -> None:
-        """To the sums: at once, or from a device when it has arrived."""
+        """Add a gradient to the sums: at once, or when it has arrived from a device."""
         target, share = unit.sums[name], 1 / self._engine.topology.size
         if self._division.device is None:
             with torch.no_grad():

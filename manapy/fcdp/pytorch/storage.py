@@ -130,7 +130,7 @@ class DeviceStorage(UnitStorage):
             self._read.synchronize()
 
     def show(self) -> None:
-        """As it will be when the copy is complete: computation waits for that."""
+        """Show the parameters as they will be when the copy is complete. Computation waits for the copy."""
         if self._arrived is not None:
             self._device.wait(self._arrived)
             self._arrived = None

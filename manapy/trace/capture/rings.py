@@ -72,7 +72,7 @@ class Elsewhere(Protocol):
 
     @property
     def mirrors(self) -> Sequence[Mirror]:
-        """Of the hosts that could be reached at the last look."""
+        """The mirrors of the hosts that could be reached at the last look."""
 
     @property
     def meetings(self) -> Sequence[clocks.Meeting]:

@@ -217,7 +217,7 @@ def _line(checkpoint: Path) -> list[_Link]:
 
 
 def _shared(line: list[_Link], ranks: set[int]) -> set[int]:
-    """Those of the ranks whose images, all that they need, the shared level has."""
+    """Return those of the ranks for which the shared level has all images that they need."""
 
     def is_there(rank: int, link: _Link) -> bool:
         return local.is_image(link.path / link.manifest.ranks[rank].image, link.manifest.ranks[rank])

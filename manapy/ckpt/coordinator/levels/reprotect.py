@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class Reprotect:
-    """Of one checkpoint. ``now``: the host of each rank. ``near``: the ranks whose images each host has. ``spare``: the
-    spare blocks of each host, and their sizes."""
+    """The repair of one checkpoint's protection. ``now``: the host of each rank. ``near``: the ranks whose images each
+    host has. ``spare``: the spare blocks of each host, and their sizes."""
 
     def __init__(
         self,
