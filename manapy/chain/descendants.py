@@ -14,7 +14,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """From now on descendants whose parent ends become children of this process (prctl(2)), so that none is lost."""
+    """Make descendants whose parent ends children of this process from now on (prctl(2)), so that none is lost."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

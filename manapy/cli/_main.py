@@ -185,7 +185,7 @@ def _run(module: object, options: argparse.Namespace) -> int:
 
 
 def _sources(error: str, settings: dict[str, Setting]) -> str:
-    """For an error that names options: which files set them. Some errors say it themselves."""
+    """Return which files set the options that an error names. Some errors say it themselves."""
     named = [setting for option, setting in settings.items() if option in error.split()]
     return "".join(f" ({setting.file} sets {setting.key})" for setting in named if str(setting.file) not in error)
 

@@ -464,7 +464,7 @@ def _library() -> ctypes.CDLL:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """For reading. What goes wrong is raised as ImageError."""
+    """Open an image for reading. Every error is raised as ImageError."""
     try:
         with path.open("rb") as stream:
             yield stream

@@ -300,7 +300,7 @@ class Machine:
                 rank.clock.remove_row(key)
 
     def _fail(self, t: _Thread) -> bool:
-        """For the network and the other members the call has not been made."""
+        """End a call that has failed on its arguments. The network and the other members do not see it."""
         clock = self.ranks[t.rank].clock
         t.failing = False
         if self.broken != "counted error":

@@ -82,11 +82,11 @@ class Layout:
         return self.ranks_per_node * self.slice
 
     def slice_of(self, local: int) -> Range:
-        """In the unit."""
+        """Return the range in the unit of a rank of the node."""
         return slice(local * self.slice, (local + 1) * self.slice)
 
     def shard_of(self, node: int) -> Range:
-        """In the slice."""
+        """Return the range in the slice of a node's rank."""
         return slice(node * self.shard, (node + 1) * self.shard)
 
     def chunk(self, number: int) -> Range:

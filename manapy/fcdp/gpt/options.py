@@ -80,7 +80,7 @@ class Saved:
     losses: list[float]
 
     def extra(self) -> dict[str, Any]:
-        """For save()."""
+        """Return the record for save()."""
         return {"kind": KIND, **asdict(self)}
 
 

@@ -356,8 +356,8 @@ class Schedule:
             self._engine.load_part(part, part.values)
 
     def guard(self, module: nn.Module) -> None:
-        """For the module as a whole: its state isn't taken while parameters are empty, and its outputs are of the type
-        that the policy says."""
+        """Register hooks of the module as a whole. They refuse to take its state while parameters are empty, and give
+        its outputs the type that the policy names."""
         for part in module.modules():
             part.register_state_dict_pre_hook(Hook(self._before_state_dict))
             part.register_load_state_dict_pre_hook(Hook(self._before_load_state_dict))
@@ -386,7 +386,7 @@ def _current_pass() -> int:
 
 
 def _gets_gradient(parameter: nn.Parameter) -> bool:
-    """In the backward pass that is in progress."""
+    """Return whether the parameter gets a gradient in the backward pass that is in progress."""
     try:
         # as torch.autograd.graph's hooks do
         return torch._C._will_engine_execute_node(get_gradient_edge(parameter).node)

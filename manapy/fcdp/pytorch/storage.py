@@ -101,7 +101,7 @@ class DeviceStorage(UnitStorage):
         super().__init__(member, elements, device.place)
 
     def read_from(self, window: np.ndarray) -> None:
-        """From now on values come from there, the unit in the node's window, which is page-locked."""
+        """Take values from the unit in the node's window from now on. The window is page-locked."""
         self._window = to_tensor(window).view(torch.uint8)
 
     def take(self) -> np.ndarray:

@@ -105,8 +105,8 @@ def prepare(
     name_of: Naming,
     where: Path,
 ) -> Reading:
-    """For a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or buffers are
-    missing or others."""
+    """Prepare to read a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or
+    buffers are missing or others."""
     if with_optimizer and index.optimizer is None:
         raise StateError(f"{where}: there is no state of an optimizer")
     names = optimizer_arrays(index) if with_optimizer else []

@@ -76,7 +76,7 @@ class Elsewhere(Protocol):
 
     @property
     def meetings(self) -> Sequence[clocks.Meeting]:
-        """With these hosts and with this host."""
+        """The meetings with these hosts and with this host."""
 
     @property
     def problems(self) -> Sequence[str]:
