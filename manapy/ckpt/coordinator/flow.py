@@ -97,7 +97,7 @@ class Flow:
         self._answers: dict[int, list[str]] = {}
         # when this checkpoint began, STOP was sent, and all ranks ran again beside the writing of their images
         self._begun = self._halted = self._released = 0.0
-        self.stood: float | None = None  # seconds for which the job stood for its last checkpoint of this run
+        self.stood: float | None = None  # seconds for which the job was paused for its last checkpoint of this run
         self._resumed: set[int] = set()  # the ranks that run again, while images are written beside them
         self._step: asyncio.Future[None] | None = None
         self._heard = 0.0
@@ -380,8 +380,8 @@ class Flow:
             self._released = time.monotonic()
 
     def _remark(self, stood: float, why_not: str) -> str:
-        remark = f"the job stood for {1000 * stood:.0f} ms; published after {time.monotonic() - self._begun:.2f} s"
-        return remark + f" (written while the job stood: {why_not})" * bool(why_not)
+        remark = f"the job was paused for {1000 * stood:.0f} ms; published after {time.monotonic() - self._begun:.2f} s"
+        return remark + f" (written while the job was paused: {why_not})" * bool(why_not)
 
     async def _converge(self) -> None:
         if self.controller.finishing:

@@ -59,7 +59,7 @@ class Saved(NamedTuple):
     id: of the job.
     published: how many there were; kept: how many are there now.
     time, bytes: of the newest one; time in seconds since the epoch. None without one.
-    stood: seconds for which the job stood for the last one; None: not known.
+    stood: seconds for which the job was paused for the last one; None: not known.
     states: number of ranks in each state, as in `manapy status`.
     """
 
@@ -164,7 +164,7 @@ def _checkpoints(saved: Saved | None, now: float) -> Iterator[Any]:
     age = max(now - saved.time, 0.0) if saved is not None and saved.time is not None else None
     yield _gauge("checkpoint_age_seconds", "Age of the newest checkpoint.", [((), age)])
     yield _gauge("checkpoint_bytes", "Size of the newest checkpoint.", known("bytes"))
-    yield _gauge("checkpoint_stood_seconds", "For how long the job stood for its last checkpoint.", known("stood"))
+    yield _gauge("checkpoint_stood_seconds", "For how long the job was paused for its last checkpoint.", known("stood"))
     states = [((state,), count) for state, count in saved.states.items()] if saved is not None else []
     yield _gauge("coordinator_ranks", "Ranks in each state, as in `manapy status`.", states, "state")
 

@@ -86,7 +86,7 @@ class Layout:
         return slice(local * self.slice, (local + 1) * self.slice)
 
     def shard_of(self, node: int) -> Range:
-        """Return the range in the slice of a node's rank."""
+        """Return the range of a node's shard in the slice."""
         return slice(node * self.shard, (node + 1) * self.shard)
 
     def chunk(self, number: int) -> Range:
