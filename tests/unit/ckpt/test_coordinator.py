@@ -463,7 +463,7 @@ def test_stop_is_taken_back(tmp_path: Path, order: str, text: str) -> None:
         stopped = asyncio.ensure_future(fake.command(f"STOP {order}"))
         await ordered(fake, f"the job ends {text}")
         assert (await fake.command("STOP cancel"))[-1].startswith("RESULT ok")
-        assert "taken back" in (await stopped)[-1]
+        assert "was withdrawn" in (await stopped)[-1]
         assert "ok" in await fake.checkpoint()
         assert job.read(fake.dir).state == "running"
 
