@@ -149,7 +149,7 @@ def _verdicts(look: Look, moment: float) -> Iterator[Any]:
     for verdict, since in look.standing:
         labels = verdict.state.value, verdict.cause.value, "" if verdict.rank is None else str(verdict.rank)
         stands[labels] = max(stands.get(labels, 0.0), moment - since)
-    text = "For how long a verdict (hung or late) stands; empty rank: it accuses none."
+    text = "For how long a verdict (hung or late) stands; empty rank: it names none."
     yield _gauge("verdict_seconds", text, list(stands.items()), "state", "cause", "rank")
     text = "Different verdicts since the first look."
     yield _counter("verdicts", text, list(look.verdicts.items()), "state", "cause")

@@ -10,8 +10,8 @@ collectives, where the last rank keeps all others waiting.
 
 Invariants
  1. Own time is time outside MPI: a rank is never blamed for waiting.
- 2. Delays that a pipeline bubble absorbs cost nothing, and no rank is accused of them.
- 3. If all ranks are slower, none is accused: after CHANGE iterations this is the expected time.
+ 2. Delays that a pipeline bubble absorbs cost nothing, and no rank is reported for them.
+ 3. If all ranks are slower, none is reported: after CHANGE iterations this is the expected time.
  4. Transfers are times between two clocks: an excess below their uncertainty does not count.
  5. Delays that a rank's waits for a processor can explain (runqueue.py) are attributed to its processor, not to its
     work or the network.

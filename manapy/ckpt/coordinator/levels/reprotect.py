@@ -1,4 +1,4 @@
-"""After a restart: copies and spare blocks of the continued checkpoint that were lost with hosts are made again, beside
+"""After a restart: copies and spare blocks of the continued checkpoint that were lost with hosts are recreated, beside
 the running ranks. So the job survives the loss of another host before its next checkpoint.
 
 Invariants
@@ -55,7 +55,7 @@ class Reprotect:
             if have and not any(partners[one] in have for one in have):
                 moves.append((have[0], partners[have[0]], entry.image))
         await self._move(moves)
-        log.info("%s: %d lost copies were made again", self._checkpoint, len(moves))
+        log.info("%s: %d lost copies were recreated", self._checkpoint, len(moves))
 
     async def _encode(self, group: Group) -> None:
         """All spare blocks of a group."""
@@ -79,7 +79,7 @@ class Reprotect:
         root = self._manifest.levels.local
         await self._storage.protect.encode(root, self._checkpoint.name, [group], at, self._manifest.ranks, there)
         made = len(group.members) * group.spare - len(there)
-        log.info("%s: %d lost spare blocks were made again", self._checkpoint, made)
+        log.info("%s: %d lost spare blocks were recreated", self._checkpoint, made)
 
     def _homes(self, group: Group) -> dict[str, str]:
         """A host for each member of a group, if possible one that has its images (invariant 2)."""
