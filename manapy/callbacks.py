@@ -124,7 +124,7 @@ def _register(moment: int, callback: _Callback) -> _Callback:
         _running = True
         try:
             callback()
-        except BaseException as error:  # SystemExit, too: there is no caller whom it could end
+        except BaseException as error:  # SystemExit, too: the caller is C, which an exception cannot end
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             library.manapy_give_reason(text.encode(errors="replace"))
             return 1

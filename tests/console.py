@@ -74,10 +74,12 @@ def pages(needs: str = "") -> dict[str, Page]:
 
 
 def read(text: str) -> Page:
-    """The blocks of a page. Raises ValueError for a comment that means nothing."""
+    """The blocks of a page. Raises ValueError for a comment that means nothing, and for `\\\\` at the end of a line."""
     for name, value in _NOTE.findall(text):
         if name not in ("wait", "exit", "not run") and (name != "needs" or value not in _NEEDS):
             raise ValueError(f"<!-- {name}: {value} --> means nothing")
+    if doubled := re.search(r"^.*\\\\$", text, re.M):
+        raise ValueError(f"two backslashes at the end of a line do not continue it: {doubled[0]}")
     first = _NOTE.match(text)
     page = Page(first[2] if first and first[1] == "needs" else "")
     for notes, language, title, body in _BLOCK.findall(text):

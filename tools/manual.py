@@ -25,7 +25,7 @@ def pages() -> dict[str, list[str]]:
 
     made = {"manapy": [*_overview(cli.GROUPS)]}
     for name, summary in cli.COMMANDS.items():
-        more = getattr(cli.module_of(name), "TAKES_MORE", False)
+        more = getattr(cli.module_of(name), "TAKES_MORE", "")
         made[f"manapy-{name}"] = [*_name(f"manapy {name}", summary), *_command(cli.parser_of(name), more)]
     made["manapy-launch"] = [*_name("manapy-launch", "run a program as one rank of a job"), *_program("launch")]
     made["manapy-restart"] += [".SH THE PROGRAM MANAPY-RESTART", *_program("restart")]
@@ -58,18 +58,18 @@ def _program(name: str) -> Iterator[str]:
         yield from _item(option, text)
 
 
-def _command(parser: argparse.ArgumentParser, takes_more: bool) -> Iterator[str]:
+def _command(parser: argparse.ArgumentParser, more: str) -> Iterator[str]:
     """The sections of a command; each of its subcommands has one."""
     below = reference.subcommands(parser)
     yield ".SH SYNOPSIS"
-    yield _bold(f"{parser.prog} COMMAND ..." if below else reference.synopsis(parser, takes_more))
+    yield _bold(f"{parser.prog} COMMAND ..." if below else reference.synopsis(parser, more))
     yield ".SH DESCRIPTION"
     yield from _prose(parser.description or "")
     yield from [".SH OPTIONS"] * (not below)
     yield from _arguments(parser)
     for child in below:
         yield f".SH {_safe(child.prog.upper())}"
-        yield _bold(reference.synopsis(child, takes_more and child.prog.endswith(" run")))
+        yield _bold(reference.synopsis(child, reference.more_of(child, more)))
         yield from _prose(child.description or "")
         yield from _arguments(child)
 

@@ -51,7 +51,7 @@ def page() -> str:
     for name in ("launch", "restart"):
         parts += _usage(name)
     for name in cli.COMMANDS:
-        parts += _command(cli.parser_of(name), 2, getattr(cli.module_of(name), "TAKES_MORE", False))
+        parts += _command(cli.parser_of(name), 2, getattr(cli.module_of(name), "TAKES_MORE", ""))
     return "\n".join(parts)
 
 
@@ -108,13 +108,13 @@ def _usage(name: str) -> Iterator[str]:
 # ---- manapy COMMAND
 
 
-def _command(parser: argparse.ArgumentParser, level: int, takes_more: bool) -> Iterator[str]:
+def _command(parser: argparse.ArgumentParser, level: int, more: str) -> Iterator[str]:
     yield f"{'#' * level} {parser.prog}"
     yield ""
     yield from _description(parser.description or "")
     children = subcommands(parser)
     if not children:
-        yield f"    {synopsis(parser, takes_more)}"
+        yield f"    {synopsis(parser, more)}"
         yield ""
     for action in shown(parser):
         yield from _item(name_of(action), help_of(parser, action))
@@ -122,7 +122,12 @@ def _command(parser: argparse.ArgumentParser, level: int, takes_more: bool) -> I
         yield ""
     yield from _description(parser.epilog or "")
     for child in children:
-        yield from _command(child, level + 1, takes_more and child.prog.endswith(" run"))
+        yield from _command(child, level + 1, more_of(child, more))
+
+
+def more_of(child: argparse.ArgumentParser, more: str) -> str:
+    """Return what may follow '--' in a subcommand, if `more` may in the command."""
+    return more if child.prog.endswith((" run", " guard")) else ""
 
 
 def subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -141,8 +146,8 @@ def _is_shown(action: argparse.Action) -> bool:
     return not hidden and action.help is not argparse.SUPPRESS
 
 
-def synopsis(parser: argparse.ArgumentParser, takes_more: bool) -> str:
-    """`manapy checkpoint [OPTIONS] [JOB]`, with the required options."""
+def synopsis(parser: argparse.ArgumentParser, more: str) -> str:
+    """`manapy checkpoint [OPTIONS] [JOB]`, with the required options. more: what may follow '--'."""
     if parser.usage:
         words = [parser.usage]
     else:
@@ -151,7 +156,7 @@ def synopsis(parser: argparse.ArgumentParser, takes_more: bool) -> str:
         words += [name_of(action) for action in known if action.option_strings and action.required]
         words += ["[OPTIONS]"] * any(action.option_strings and not action.required for action in known)
         words += [_positional(action) for action in known if not action.option_strings]
-        words += ["[-- ...]"] * takes_more
+        words += [more] * bool(more)
     return " ".join(words)
 
 

@@ -1,4 +1,4 @@
-/* pts.h - numbers of pseudo-terminals that a restart has made again: as the program knows them, and as the kernel does.
+/* pts.h - numbers of pseudo-terminals that a restart has recreated: as the program knows them, and as the kernel does.
  *
  * Lower half; callable on either TLS: no libc.
  */

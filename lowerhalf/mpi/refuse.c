@@ -71,7 +71,7 @@ static void mpirun_of(const char *library, bool intels, bool open_mpis, char *ou
     snprintf(out, n, "mpirun");
 }
 
-/* Each rank would be alone. */
+/* Each rank would become a job of its own. */
 void mpy_mpi_refuse_strangers(void *library, const char *path, mpy_family_t family) {
     bool open_mpis = family == FAMILY_STANDARD ? mpy_mpi_is_by(library, "Open MPI") : family == FAMILY_OPEN_MPI;
     bool strange = open_mpis ? manager == MPY_MANAGER_PMI && MPY_LOWER->size > 1 : manager == MPY_MANAGER_PMIX;
@@ -81,10 +81,10 @@ void mpy_mpi_refuse_strangers(void *library, const char *path, mpy_family_t fami
     const char *whose = intels ? "Intel MPI's" : "MPICH's";
     mpirun_of(path, intels, open_mpis, mpirun, sizeof mpirun);
     if (!open_mpis)
-        mpy_mpi_refuse("%s has started this rank, but the MPI library is %s: each rank would be alone; use %s %s, or "
-                       "name an Open MPI with --mpi PATH (%s)",
+        mpy_mpi_refuse("%s has started this rank, but the MPI library is %s: each rank would become a job of "
+                       "its own; use %s %s, or name an Open MPI with --mpi PATH (%s)",
                        mpy_pmix_launcher(), whose, whose, mpirun, path);
-    mpy_mpi_refuse("%s has started this rank, but the MPI library is Open MPI: each rank would be alone; use Open "
-                   "MPI's %s, or name an MPICH with --mpi PATH (%s)",
+    mpy_mpi_refuse("%s has started this rank, but the MPI library is Open MPI: each rank would become a job of "
+                   "its own; use Open MPI's %s, or name an MPICH with --mpi PATH (%s)",
                    mpy_pmi_is_hydra() ? "MPICH's mpirun" : "srun --mpi=pmi2", mpirun, path);
 }

@@ -195,7 +195,7 @@ static int posix_start(const ptimer_t *timer, mpy_tid_map_t *real_tid, char *err
 {
     int tid = timer->notify == NOTIFY_TID && real_tid ? real_tid(timer->tid) : timer->tid;
     if (create_with_id(timer, tid) || syscall(SYS_timer_settime, timer->id, 0, &timer->left, NULL))
-        return mpy_reason(err, n, "POSIX timer %d can't be made again: %s", timer->id, strerror(errno));
+        return mpy_reason(err, n, "POSIX timer %d cannot be recreated: %s", timer->id, strerror(errno));
     return 0;
 }
 

@@ -4,7 +4,7 @@
  * Lower half; libc allowed. The program is halted, or does not run yet.
  *
  * Invariants
- *  1. What cannot be made again is the use of processor time, and that there was a core dump.
+ *  1. What cannot be recreated is the use of processor time, and that there was a core dump.
  *  2. The program gets no second SIGCHLD: it has got the first one, or the image has it among the pending signals,
  *     which come later. All signals are blocked in mpy_zombies_restore.
  */
@@ -113,7 +113,7 @@ int mpy_zombies_restore(mpy_reader_t *r, char *err, size_t n)
         return mpy_reason(err, n, "the image's record of ended children is damaged");
     for (uint32_t i = 0; i < nzombies; i++)
         if (make(&zombies[i]))
-            return mpy_reason(err, n, "cannot make a child process again: %s", strerror(errno));
+            return mpy_reason(err, n, "cannot recreate a child process: %s", strerror(errno));
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     while (sigtimedwait(&child, NULL, &now) > 0)

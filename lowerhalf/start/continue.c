@@ -65,8 +65,8 @@ static void check_company(const mpy_image_t *image) {
     bool shares = false;
     for (uint64_t i = 0; i < image->nregions; i++) shares |= (image->regions[i].flags & MPY_REGION_OF_RANKS) != 0;
     if (shares && now > 0 && (uint32_t)now < before)
-        mpy_fail(1, "%s: the rank shares memory with other ranks of its host (of System V, or in /dev/shm). %u ranks "
-                    "ran there, here are %d: restart with the same ranks on each host", image->path, before, now);
+        mpy_fail(1, "%s: this rank shares memory (System V or /dev/shm) with other ranks of its host: %u ranks ran "
+                    "there, only %d run here; restart with the same ranks on each host", image->path, before, now);
 }
 
 static void must(int result, const char *error) {

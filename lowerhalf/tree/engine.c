@@ -6,7 +6,7 @@
  * Invariants
  *  1. The MPI process stops first and goes on last, so what it waits for in other processes is never gone.
  *  2. Images of companions are complete before the rank's own image is begun, because that one contains their seals.
- *     They are written while the job stands.
+ *     They are written while the job is paused.
  */
 #include "base/now.h"
 #include "base/rank.h"

@@ -129,7 +129,7 @@ static void explain_end(const guest_t *g, mpy_tree_message_t *answer) {
     if (poll(&p, 1, 0) > 0 && p.revents & POLLHUP) return;
     answer->pid = g->pid;
     answer->value = mpy_reason(answer->text, sizeof answer->text, "a process that process %d has forked has lost its "
-                               "parent, so a restart could not make it again; end it before the checkpoint", g->pid);
+                               "parent, so a restart could not recreate it; end it before the checkpoint", g->pid);
 }
 
 /* Says which process cannot be saved. */
@@ -296,7 +296,7 @@ static int check_family(const mpy_tree_message_t *order, char *error, size_t n) 
                               "cannot be saved; attach the tracer to it from outside (strace -p, gdb -p)", pid, tracer);
         if (pid == getpid() || mpy_proc_stat(pid, &s)) continue;
         if (!descends(order, s.parent))
-            return mpy_reason(error, n, "process %d (%s) has lost its parent, so a restart could not make it again; "
+            return mpy_reason(error, n, "process %d (%s) has lost its parent, so a restart could not recreate it; "
                               "end it before the checkpoint", pid, s.name);
         if (has(order, s.parent) && getsid(pid) != pid && getsid(pid) != getsid(s.parent))
             return mpy_reason(error, n, "process %d (%s) is in another session than its parent, and has not made it",

@@ -120,7 +120,7 @@ class Chain:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Only one process at a time (invariant 2). Raises ManapyError if another one takes too long."""
+        """Let only one process at a time do this (invariant 2). Raises ManapyError if another one takes too long."""
         with Lock(self.dir / "lock").held(LOCK_WAIT):
             yield
 

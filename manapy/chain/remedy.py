@@ -28,7 +28,7 @@ class Remedy(NamedTuple):
 
 
 def remedy(hung: Hung) -> Remedy | None:
-    """What to do before the next attempt; None: nothing."""
+    """Return what to do before the next attempt; None: nothing."""
     if hung.cause in IGNORED:
         return None
     place = (hung.cause, str(hung.rank), hung.call) if hung.cause in OF_THE_PROGRAM else ()

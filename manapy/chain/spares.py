@@ -37,8 +37,8 @@ TOTALS = {"--gpus": "--gpus-per-node", "-G": "--gpus-per-node"}
 
 
 class Shape(NamedTuple):
-    """What the script asks for: nodes, tasks on all of them together, and at most ``each`` tasks on a node (0: it does
-    not say); and ``more`` nodes as spares."""
+    """The nodes and tasks that the script asks for: nodes, tasks on all of them together, and at most ``each`` tasks on
+    a node (0: it does not say); and ``more`` nodes as spares."""
 
     nodes: int
     tasks: int
@@ -151,7 +151,7 @@ def _compressed(counts: Sequence[str]) -> str:
 
 class Fleet:
     """The nodes of one allocation with spares. ``chosen``: those that the script uses; ``left``: other good ones;
-    ``accused``: causes of hangs. ``say`` shows a line to the user. Raises ManapyError."""
+    ``accused``: nodes that caused hangs. ``say`` shows a line to the user. Raises ManapyError."""
 
     def __init__(self, chain: Chain, allocation: Allocation, say: Callable[[str], None]) -> None:
         self._chain, self._allocation, self._say = chain, allocation, say

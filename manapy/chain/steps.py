@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     code: int = 0
 
     def line(self) -> str:
-        """As chain.c reads it."""
+        """Return the line that chain.c reads."""
         return f"{self.kind.upper()} {self.code if self.kind == 'done' else self.path}"
 
 

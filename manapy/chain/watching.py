@@ -32,7 +32,7 @@ LOG = "watch.log"  # in the chain's directory: errors of the watches
 
 @dataclass(frozen=True)
 class Hung:
-    """A verdict to act on. ``cause``: as in `manapy why --json`; ``host``: of the accused rank, or ""; ``since``: when
+    """A verdict to act on. ``cause``: as in `manapy why --json`; ``host``: of the reported rank, or ""; ``since``: when
     the fault began, seconds since the epoch."""
 
     sentence: str

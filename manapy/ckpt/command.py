@@ -98,7 +98,7 @@ def _end_of(job: Job, patience: float) -> str | None:
 
 
 class CheckpointResult(NamedTuple):
-    """A published checkpoint. ``remark``: how long the job stood and when it was published, if that differs; else
+    """A published checkpoint. ``remark``: how long the job was paused and when it was published, if that differs; else
     empty."""
 
     path: Path

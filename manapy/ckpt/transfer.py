@@ -105,8 +105,8 @@ class Server:
 
 
 def _opened(kind: str, root: str, checkpoint: str, name: str, *span: str) -> tuple[BinaryIO | Block, int]:
-    """What a client asks for (invariant 2), and its size. Raises CheckpointError; TypeError, ValueError for a line with
-    other words."""
+    """Return the file that a client asks for (invariant 2), and its size. Raises CheckpointError; TypeError, ValueError
+    for a line with other words."""
     is_file = kind == "GET" and not span and (_IMAGE.match(name) or stripes.NAME.match(name))
     is_block = kind == "SPAN" and len(span) == 2 and all(map(str.isdigit, span)) and _FOLDER.match(name)
     if not (is_file or is_block) or not checkpoint.startswith("ckpt-") or "/" in checkpoint:
@@ -136,9 +136,10 @@ def connect(secret: bytes, address: str, port: str) -> Connection:
 
 
 class Incoming:
-    """What a server sends to a request. ``name``: of what; ``left``: bytes that have not been read.
+    """The answer of a server to a request. ``name``: of what; ``left``: bytes that have not been read.
 
-    Raises CheckpointError."""
+    Raises CheckpointError.
+    """
 
     def __init__(self, connection: Connection, *request: str) -> None:
         self._connection, self._digest = connection, hashlib.sha256()

@@ -1,9 +1,10 @@
 """The command line: `manapy COMMAND`.
 
-There is one module per command, with `add_arguments(parser)` and `run(options, out) -> exit code`. It is in the folder
-of the command's group; hidden/ has the commands without a group. Only the module of the requested command is imported,
-so that `manapy status` starts fast. Nothing outside this package prints or exits. Errors arrive here as exceptions
-(manapy/core/errors.py draws their tree) and become one line and an exit code.
+There is one module per command, with `add_arguments(parser)` and `run(options, out) -> exit code`. TAKES_MORE, if the
+module has it, is the usage of what may follow '--'. The module is in the folder of the command's group; hidden/ has the
+commands without a group. Only the module of the requested command is imported, so that `manapy status` starts fast.
+Nothing outside this package prints or exits. Errors arrive here as exceptions (manapy/core/errors.py draws their tree)
+and become one line and an exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -37,7 +38,7 @@ GROUPS = {  # in the order of the help text; each is a folder
         "list": "list jobs and checkpoints",
         "inspect": "show what a checkpoint contains",
         "verify": "check every byte of a checkpoint",
-        "drop": "let no restart choose a checkpoint by itself",
+        "drop": "exclude a checkpoint from automatic restarts",
         "prune": "delete all but the newest checkpoints",
     },
     "watch": {
@@ -184,7 +185,7 @@ def _run(module: object, options: argparse.Namespace) -> int:
 
 
 def _sources(error: str, settings: dict[str, Setting]) -> str:
-    """For an error that names options: which files set them. Some errors say it themselves."""
+    """Return which files set the options that an error names. Some errors say it themselves."""
     named = [setting for option, setting in settings.items() if option in error.split()]
     return "".join(f" ({setting.file} sets {setting.key})" for setting in named if str(setting.file) not in error)
 

@@ -13,7 +13,7 @@ LINES_MAX = 20
 
 
 def explain(controller: Controller) -> list[str]:
-    """At most LINES_MAX lines, one for each reason; [] when nothing is pending or all ranks are frozen."""
+    """Return at most LINES_MAX lines, one for each reason; [] when nothing is pending or all ranks are frozen."""
     if controller.stage is Stage.INTENT:
         lines = [f"rank {r} has not answered the request" for r, v in enumerate(controller.ranks) if not v.reported]
     elif controller.stage is Stage.FREEZING:

@@ -25,7 +25,7 @@ STALE = "0"  # every rank's version is greater after its INTENT
 
 
 class _Newest(NamedTuple):
-    """Of a rank's last line."""
+    """A rank's last line."""
 
     epoch: str
     version: str

@@ -71,11 +71,11 @@ class DiedError(CheckpointError):
 
 
 class ManifestError(ManapyError):
-    """Not a complete checkpoint."""
+    """The directory is not a complete checkpoint."""
 
 
 class ImageError(ManapyError):
-    """Not a good image."""
+    """The file is not a good image."""
 
 
 class AgentError(ManapyError):

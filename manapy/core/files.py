@@ -68,7 +68,7 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def as_text(record: dict[str, Any]) -> bytes:
-    """What such a file holds."""
+    """Return the content of such a file."""
     return json.dumps(record, indent=1).encode() + b"\n"
 
 

@@ -66,7 +66,7 @@ def _open_mpi(pid: int, manager: Path) -> str:
 
 
 def _oversubscribes(mpirun: int) -> bool:
-    """Has this mpirun been told to start more ranks than there are processors?"""
+    """Return whether this mpirun has been told to start more ranks than there are processors."""
     options = takewhile(lambda word: Path(word).name not in ("manapy-launch", "manapy-restart"), proc.cmdline(mpirun))
     settings = {k: v for k, v in _environment(mpirun).items() if k.startswith(("OMPI_MCA_rmaps", "PRTE_MCA_rmaps"))}
     allowed = (k for k, v in settings.items() if k.endswith("_oversubscribe") and v.lower() not in ("0", "false", "no"))
@@ -74,7 +74,7 @@ def _oversubscribes(mpirun: int) -> bool:
 
 
 def _environment(pid: int) -> dict[str, str]:
-    """As the process was started with it."""
+    """Return the environment with which the process was started."""
     entries = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 

@@ -170,7 +170,7 @@ def _mpi(option: str | None) -> list[Finding]:
 
 
 def _pmix() -> Finding:
-    """Of interest only to those who have Open MPI, or Slurm with PMIx."""
+    """Check for PMIx, which matters only with Open MPI, or with Slurm's PMIx."""
     found = find_pmix()
     whose = f"Open MPI's mpirun ({found.mpirun})" if found.mpirun else "Open MPI's mpirun"
     jobs = f"jobs of {whose} and of srun --mpi=pmix"

@@ -300,7 +300,7 @@ class Memory:
 
     @property
     def device(self) -> float:
-        """Of one device, without activations."""
+        """Bytes of one device, without activations."""
         return self.states + self.live
 
 

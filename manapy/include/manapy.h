@@ -4,7 +4,7 @@
  * has to be linked, and without manapy everything here does nothing. docs/callbacks.md has the rules; in short:
  *
  *   - Callbacks run on the program's main thread, when it is in a call of MPI, or calls manapy_poll().
- *     The program stands still from the first callback before a checkpoint to the last one after it.
+ *     The program is paused from the first callback before a checkpoint to the last one after it.
  *   - Those before a checkpoint run in reverse order of their registration, the others in its order.
  *   - A callback returns 0. If one before a checkpoint returns another value, this checkpoint is refused; `manapy
  *     checkpoint` names the callback, and the program goes on, after its callbacks of after_checkpoint.

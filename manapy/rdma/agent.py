@@ -165,7 +165,7 @@ class Agent:
             processes.watch(pid, lambda: self._staying.discard(pid))
 
     def end_when_idle(self, linger: float) -> None:
-        """From now on, end after so many seconds without a client or process."""
+        """End, from now on, after so many seconds without a client or process."""
         self._tasks.spawn(self._end_when_idle(linger))
 
     async def _end_when_idle(self, linger: float) -> None:

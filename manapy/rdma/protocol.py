@@ -60,7 +60,7 @@ class Request(NamedTuple):
 
 
 class Malformed(ValueError):
-    """Not a request. `number` is the request's number, for the answer; None if it cannot be read."""
+    """The line is not a request. `number` is the request's number, for the answer; None if it cannot be read."""
 
     def __init__(self, text: str, number: int | None) -> None:
         super().__init__(text)

@@ -129,7 +129,7 @@ class SqliteStore(Store):
             self._db = None
 
     def _run(self, work: Callable[[sqlite3.Connection], T], begin: str = "IMMEDIATE") -> T:
-        """Run one transaction. A file that was removed is made again."""
+        """Run one transaction. A file that was removed is recreated."""
         try:
             if self._db is not None and self._identity() != self._file:
                 self.close()

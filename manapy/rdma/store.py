@@ -68,15 +68,15 @@ class Store(ABC):
         """Remove those keys that belong to this lease (invariant 2). At most KEYS_MAX."""
 
     def put(self, lease: Lease, key: str, value: bytes) -> None:
-        """Of one key."""
+        """Write one key."""
         self.put_all(lease, {key: value})
 
     def get(self, key: str) -> bytes | None:
-        """Of one key."""
+        """Return the value of one key."""
         return self.get_all([key])[0]
 
     def delete(self, lease: Lease, key: str) -> None:
-        """Of one key."""
+        """Remove one key, if it belongs to this lease."""
         self.delete_all(lease, [key])
 
     @abstractmethod

@@ -3,7 +3,7 @@
  * Each rank fills MEGABYTES of memory with random bytes. In each step it computes for about a millisecond, writes to a
  * part of PERCENT of its pages (always the same ones), and the job makes an Allreduce. Some 20 times a second rank 0
  * prints the step, and appends a line to the file REPORT: the step, and the longest one since the last line in
- * microseconds. So the longest time that the job stood is there. If PAUSE is given, each step sleeps for so many
+ * microseconds. So the longest time that the job was paused is there. If PAUSE is given, each step sleeps for so many
  * microseconds. With -DALONE the program is one process without MPI.
  */
 #include <stdint.h>

@@ -18,7 +18,7 @@ from manapy.cli.shared import naming
 from manapy.core.errors import JobError as NoJob
 from manapy.core.errors import ManapyError
 
-STANDING = ("--background", "off")  # the images are written while the job stands
+STANDING = ("--background", "off")  # the images are written while the job is paused
 BESIDE = ("--background", "auto", "--dirty", "off")  # all of each image is written beside the running job
 BEFORE = ["checking", "waiting for a safe moment", "stopping", "draining messages"]
 PHASES = {  # by options

@@ -83,7 +83,7 @@ static uint64_t cid_of(const void *record) { return ((const mpy_comm_record_t *)
 
 static bool predefined(const mpy_comm_record_t *r) { return mpy_is_builtin(r->comm.obj.real); }
 
-/* The communicators to make again, sorted. The others lose their real handle. */
+/* The communicators to recreate, sorted. The others lose their real handle. */
 static mpy_comm_record_t **collect(uint32_t *n, uint32_t *allocated) {
     *n = *allocated = 0;
     for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) ++*allocated;

@@ -1,5 +1,5 @@
 /* group.c - groups. A virtual group keeps the world ranks of its members in order. The real library makes the real
- * group, so that it checks the arguments; after a restart the real group is made again from the list. Members outside
+ * group, so that it checks the arguments; after a restart the real group is recreated from the list. Members outside
  * the job (MPY_FOREIGN) don't exist then: no connection to them is left.
  *
  * Upper half, no libc.

@@ -2,7 +2,7 @@
  *
  * Upper half, no libc. ROMIO accepts no conversion functions and never calls the extent function, so it can get the
  * program's own extent function. A registration can't be undone, and a second one is an error. So it is kept here, and
- * made again after a restart.
+ * recreated after a restart.
  */
 #include "file.h"
 #include "environment/errors.h"

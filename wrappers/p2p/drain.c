@@ -520,7 +520,7 @@ int mpy_request_rebuild(char *error, uint64_t n) {
     mpy_hook_out(t);
     if (tag > bound)
         mpy_text_format(error, n, "a request of the program has the tag %d, but this MPI library has tags up to %d "
-                        "only: restart under the MPI library of before", tag, bound);
+                        "only: restart under the MPI library under which the checkpoint was taken", tag, bound);
     else if (rc != MPI_SUCCESS)
         mpy_text_format(error, n, "a pending receive could not be posted again: %s", text);
     return rc == MPI_SUCCESS ? 0 : -1;

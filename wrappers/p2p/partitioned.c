@@ -2,7 +2,7 @@
  *
  * Upper half, no libc. The real library's partitioned requests aren't used, because they could not be drained. When all
  * partitions of a started send are ready, its data goes as one internal message (internal_messages.c) to the receiver,
- * which keeps it until the matching receive is started. So there is nothing to make again after a restart.
+ * which keeps it until the matching receive is started. So there is nothing to recreate after a restart.
  *
  * Matching (MPI-4 4.2): the k-th Psend_init of a rank for (communicator, destination, tag) matches the k-th Precv_init
  * there for (communicator, source, tag). Then the n-th start of one matches the n-th start of the other. The internal

@@ -4,7 +4,7 @@
  * Upper half, no libc.
  *
  * A handle of the real library is a pointer into it and is valid only in this library. So the program's handles are
- * records here. They refer to their object by name, and are made again at a restart. Variables then start with the
+ * records here. They refer to their object by name, and are recreated at a restart. Variables then start with the
  * values of the new library: control variables that the program has written are written again, performance variables
  * count from their start.
  *

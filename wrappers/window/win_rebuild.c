@@ -34,7 +34,7 @@ int mpy_win_drain(char *error, uint64_t n) {
     }
     mpy_hook_out(t);
     if (rc == 0) return 0;
-    mpy_text_format(error, n, "the windows could not be brought to rest (error %d)", rc);
+    mpy_text_format(error, n, "pending one-sided operations did not complete (MPI error %d)", rc);
     return -1;
 }
 

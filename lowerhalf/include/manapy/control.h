@@ -150,7 +150,7 @@
  *                                                             before so many ms have passed; take that back
  * coordinator -> command
  *   PROGRESS text | RESULT ok path [remark] | RESULT failed reason | RESULT died reason | JSON text
- *                                                             remark: how long the job stood, of a checkpoint that
+ *                                                             remark: how long the job was paused, of a checkpoint that
  *                                                             was written beside the program
  *                                                             died: ranks have died; perhaps they were killed and
  *                                                             restarted, and this is the earlier coordinator

@@ -15,8 +15,8 @@ static inline int mpy_own_check(const char *path, const struct stat *st, mode_t 
     }
     if (st->st_mode & others) {
         snprintf(error, n,
-                 "%s is writable for others (mode %04o): it is not used; if nobody has changed it: chmod go-w", path,
-                 (unsigned)(st->st_mode & 07777));
+                 "%s is writable by others (mode %04o), so manapy ignores it. If you trust its content: chmod go-w %s",
+                 path, (unsigned)(st->st_mode & 07777), path);
         return -1;
     }
     return 0;

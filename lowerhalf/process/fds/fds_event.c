@@ -44,7 +44,7 @@ static int remake(const mpy_desc_t *d, const mpy_reader_t *r, const char *what, 
 {
     if (r->failed)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
-    return mpy_reason(err, n, "can't make the %s of descriptor %d again: %s", what, d->number, strerror(errno));
+    return mpy_reason(err, n, "cannot recreate the %s of descriptor %d: %s", what, d->number, strerror(errno));
 }
 
 /* ---- eventfd ---- */

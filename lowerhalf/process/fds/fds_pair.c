@@ -213,7 +213,7 @@ static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
         d->extra = mpy_fdtable_temp(t, pair[1]);
     }
     if (d->made < 0 || d->extra < 0)
-        return mpy_reason(err, n, "can't make the Unix socket pair of descriptor %d again: %s", d->number,
+        return mpy_reason(err, n, "cannot recreate the Unix socket pair of descriptor %d: %s", d->number,
                           strerror(errno));
     mpy_socket_options_restore(d->made, r);
     return 0;

@@ -180,7 +180,7 @@ static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (first) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC | O_NONBLOCK | (packets ? O_DIRECT : 0)))
-            return mpy_reason(err, n, "can't make the pipe of descriptor %d again: %s", d->number, strerror(errno));
+            return mpy_reason(err, n, "cannot recreate the pipe of descriptor %d: %s", d->number, strerror(errno));
         /* If the limit here is smaller, the pipe still works, provided that the content fits. */
         fcntl(ends[1], F_SETPIPE_SZ, (int)capacity);
         d->extra = mpy_fdtable_reopen(t, ends[0], O_RDWR | O_NONBLOCK);

@@ -322,7 +322,7 @@ static int make_one(pty_t *p, mpy_reader_t *r, char *err, size_t n)
     p->master = open_master(p);
     p->ends = calloc(nends + 1, sizeof *p->ends);
     if (p->master < 0 || !p->ends || ioctl(p->master, TIOCSWINSZ, window)) /* invariant 3 */
-        return mpy_reason(err, n, "can't make a pseudo-terminal of the rank again: %s", strerror(errno));
+        return mpy_reason(err, n, "cannot recreate a pseudo-terminal of the rank: %s", strerror(errno));
     ioctl(p->master, TIOCSPTLCK, &(int){0});
     for (; p->nends < nends; p->nends++) {
         end_t *e = &p->ends[p->nends];

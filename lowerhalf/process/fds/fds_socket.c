@@ -291,7 +291,7 @@ static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     memcpy(&address, saved, bytes);
     d->made = mpy_fdtable_temp(t, dropped ? reset_connection(domain) : socket(domain, type | SOCK_CLOEXEC, protocol));
     if (d->made < 0)
-        return mpy_reason(err, n, "can't make the socket of descriptor %d again: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "cannot recreate the socket of descriptor %d: %s", d->number, strerror(errno));
     mpy_socket_options_restore(d->made, r);
     if (dropped)
         return 0;

@@ -194,7 +194,7 @@ static int tcp_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err,
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     d->made = mpy_fdtable_temp(t, end->fd);
     if (d->made < 0)
-        return mpy_reason(err, n, "can't make the TCP connection of descriptor %d again: %s", d->number,
+        return mpy_reason(err, n, "cannot recreate the TCP connection of descriptor %d: %s", d->number,
                           strerror(errno));
     mpy_socket_options_restore(d->made, r);
     return 0;

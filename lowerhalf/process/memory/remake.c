@@ -1,4 +1,4 @@
-/* remake.c - at a restart: files whose content is only in memory are made again: shared anonymous memory, memfds,
+/* remake.c - at a restart: files whose content is only in memory are recreated: shared anonymous memory, memfds,
  * deleted files that are mapped, memory of System V, and files of POSIX shared memory.
  *
  * Lower half; libc allowed.
@@ -158,7 +158,7 @@ int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sh
     if (f)
         fd = mpy_fd_high(open(mpy_fd_path(path, f->pid, f->fd), O_RDWR | O_CLOEXEC));
     if (fd < 0 || grow(fd, bytes))
-        mpy_reason(err, n, "can't make shared memory without a file again: %s", f ? strerror(errno) : "too many");
+        mpy_reason(err, n, "cannot recreate shared memory without a file: %s", f ? strerror(errno) : "too many");
     pthread_mutex_unlock(&table->lock);
     return fd;
 }
@@ -237,7 +237,7 @@ int mpy_memory_file_open_posix(const char *path, uint64_t bytes, char *err, size
     int fd = open_new(now);
     if (fd >= 0 && grow(fd, bytes) == 0)
         return fd;
-    mpy_reason(err, n, "can't make %s again: %s", path, strerror(errno));
+    mpy_reason(err, n, "cannot recreate %s: %s", path, strerror(errno));
     if (fd >= 0)
         mpy_fd_close(fd);
     return -1;
@@ -250,7 +250,7 @@ int mpy_memory_files_commit(char *err, size_t n)
     while (named) {
         named_t *f = named;
         if (rename(f->now, f->path) && errno != ENOENT) /* another process has done it */
-            bad = mpy_reason(err, n, "can't make %s again: %s", f->path, strerror(errno));
+            bad = mpy_reason(err, n, "cannot recreate %s: %s", f->path, strerror(errno));
         named = f->next;
         free(f->path);
         free(f);

@@ -1,12 +1,12 @@
-/* uses.c - at a checkpoint: who uses which file whose content is only in memory.
+/* uses.c - finds at a checkpoint which processes use a file whose content is only in memory.
  *
  * Lower half; libc allowed.
  *
  * Invariants
  *  1. A process of the rank that uses such a file saves what it has mapped of it, or its descriptor's content. A file
  *     that is used once needs no more: its memory becomes new memory.
- *  2. What another rank of the host uses is found by a look at /proc in CHECK, when nothing stands. What is newer than
- *     this look is taken for shared.
+ *  2. A look at /proc in CHECK, while nothing has stopped, finds what another rank of the host uses. A file that is
+ *     newer than this look counts as shared.
  */
 #define _GNU_SOURCE
 #include "files.h"
@@ -94,7 +94,8 @@ static void each_mapping(int pid, void (*visit)(const mapping_t *m))
 
 /* ---- what other ranks have ---- */
 
-/* As far as the last look around has found it. What is not here is new, and may be theirs. */
+/* Files as the last look at /proc has found them. theirs: another rank uses the file. A file that is not here is new,
+ * and another rank may use it. */
 static struct { uint64_t device, inode; bool theirs; } around[MPY_MEMORY_FILES_MAX];
 static size_t naround;
 

@@ -166,8 +166,8 @@ static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *err
                        "try again", end->number);
             bad++;
         } else if (end->is_told && !mpy_tcp_enlarge(end->fd, SO_RCVBUF, 2 * mpy_tcp_memory_in_use(end->fd))) {
-            mpy_reason(error, size, "descriptor %d: so much data is in flight on this TCP connection that it might not "
-                       "fit into it again: raise net.core.rmem_max, or try again", end->number);
+            mpy_reason(error, size, "descriptor %d: too much data is in flight on this TCP connection to restore it: "
+                       "raise net.core.rmem_max, or try again", end->number);
             bad++;
         }
     }

@@ -159,7 +159,7 @@ static int connect_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, cons
     uint8_t *bytes = NULL;
     size_t *at = mpy_tcp_alloc((size_t)x->size, sizeof *at);
     if (getrandom(mine.cookie, COOKIE, 0) != COOKIE)
-        bad = mpy_reason(error, size, "the program's TCP connections cannot be made again: %s", strerror(errno));
+        bad = mpy_reason(error, size, "the program's TCP connections cannot be recreated: %s", strerror(errno));
     for (mpy_tcp_end_t *end = ends; end < ends + n && !bad; end++) {
         const int place = place_of(end, networks, x->rank);
         if (connects(end, x->rank) || listeners[place] >= 0)
@@ -168,18 +168,18 @@ static int connect_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, cons
         bad = listeners[place] < 0;
     }
     if (!bad && x->all(&mine, sizeof mine, &bytes, at))
-        bad = mpy_reason(error, size, "the MPI library failed while TCP connections were made again");
+        bad = mpy_reason(error, size, "the MPI library failed while TCP connections were recreated");
     for (mpy_tcp_end_t *end = ends; end < ends + n && !bad; end++) {
         if (!connects(end, x->rank))
             continue;
         if (connect_end(end, (const offer_t *)(bytes + at[end->peer_rank]),
                         place_of(end, networks, x->rank)))
-            bad = mpy_reason(error, size, "descriptor %d: the TCP connection to rank %d cannot be made again: %s",
+            bad = mpy_reason(error, size, "descriptor %d: the TCP connection to rank %d cannot be recreated: %s",
                              end->number, end->peer_rank, strerror(errno));
     }
     if (!bad && accept_ends(ends, n, x->rank, mine.cookie, listeners)) {
         const mpy_tcp_end_t *end = unconnected(ends, n);
-        bad = mpy_reason(error, size, "descriptor %d: rank %d does not make the TCP connection again: %s", end->number,
+        bad = mpy_reason(error, size, "descriptor %d: rank %d does not recreate the TCP connection: %s", end->number,
                          end->peer_rank, strerror(errno));
     }
     for (int i = 0; i < PLACES; i++)
@@ -208,5 +208,5 @@ int mpy_tcp_rejoin(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, mpy_tcp_
     }
     free(networks);
     free(at);
-    return bad ? mpy_reason(error, size, "the MPI library failed while TCP connections were made again") : 0;
+    return bad ? mpy_reason(error, size, "the MPI library failed while TCP connections were recreated") : 0;
 }

@@ -1,4 +1,4 @@
-/* tcp.h - TCP connections between processes of the job: what is in flight at a checkpoint, and how they are made again
+/* tcp.h - TCP connections between processes of the job: what is in flight at a checkpoint, and how they are recreated
  * at a restart.
  *
  * Lower half; libc allowed. Collective over the MPI processes of all ranks (exchange.h).

@@ -36,7 +36,7 @@ static const char launch_usage[] =
     "                      them (ECONNRESET), as if the other side had been restarted\n"
     "  --background auto|off\n"
     "                      auto (default): a checkpoint that the job survives writes its images beside the running\n"
-    "                      program, if there is enough free memory for a copy of it; off: while the program stands\n"
+    "                      program, if there is enough free memory for a copy of it; off: while the program is paused\n"
     "  --compress auto|on|off\n"
     "                      compress images with zstd. auto: while compressing takes less time than writing the bytes\n"
     "                      that it saves, and if libzstd is installed; on: everything that shrinks; off (default)\n"

@@ -5,7 +5,7 @@ The time of a checkpoint is that of the command `manapy checkpoint`. The time of
 first step of the program. It is compared with the program's native time from mpirun to its first step: the difference
 is the cost of a restart beyond mpirun's own start. Large images are compared with dd of the same bytes to the same file
 system, with fsync: one file after the other, and both at once, as the two ranks write. Of checkpoints that
-are written beside the program (--background auto), both times are shown: how long the program stands, and until they
+are written beside the program (--background auto), both times are shown: how long the program is paused, and until they
 are published.
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 RANKS = 2
 SECONDS = "3600"  # the job is stopped long before
 PUBLISHED = re.compile(r"after ([0-9.]+) s \(([0-9.]+) s to a safe moment\)")
-REMARK = re.compile(r"stood for (\d+) ms; published after ([0-9.]+) s")
+REMARK = re.compile(r"paused for (\d+) ms; published after ([0-9.]+) s")
 FULL = ("--dirty", "off")
 STANDING, BESIDE = ("--background", "off", *FULL), ("--background", "auto", *FULL)
 PARTS = (0.0625, 0.125, 0.25, 0.5, 1.0)  # of the largest image
@@ -224,7 +224,7 @@ def _writing(checkpoint: Path) -> float:
 
 
 def images_of(checkpoint: Path) -> list[Path]:
-    """Of a job on one host."""
+    """Return the images of a job on one host."""
     return sorted(checkpoint.glob("rank-*.img"))
 
 

@@ -18,7 +18,7 @@ HELPERS = f"timeout {SECONDS} sleep {SECONDS}"  # two processes
 
 
 def trees(setting: Setting) -> list[Row]:
-    """The time of a checkpoint, as the user sees it, and how long the job stands for it."""
+    """The time of a checkpoint, as the user sees it, and how long the job is paused for it."""
     rows = Rows("trees")
     baseline = "one process"
     command, stands = (

@@ -1,9 +1,9 @@
-"""The ways to write an image, compared: while the program stands, or beside it; all of it, or what has changed;
+"""The ways to write an image, compared: while the program is paused, or beside it; all of it, or what has changed;
 compressed or not. And two ways to read it: before the program goes on, or while it runs.
 
 Two ranks full of random bytes; 1 % of their pages change again and again (osu_bench/checkpoints/changes.c). For each
-way: the longest step of the program around a checkpoint, which is how long it stands; the time until the checkpoint is
-published, compared with dd of the same files with fsync; the bytes that are written; the time from a restart to the
+way: the longest step of the program around a checkpoint, which is how long it is paused; the time until the checkpoint
+is published, compared with dd of the same files with fsync; the bytes that are written; the time from a restart to the
 first step, compared with a native start; and the run time with a checkpoint every 10 s, compared with that of the same
 job without checkpoints. The first checkpoint of a job is not measured, because later ones may be smaller.
 """

@@ -235,7 +235,7 @@ def _throughput(setting: Setting, job: str, places: Sequence[tuple[str, int, int
 
 
 def _some(job: Training) -> Iterator[Step]:
-    """As many steps as there is time for, but at least one."""
+    """Yield as many steps as there is time for, but at least one."""
     most, seconds = ENOUGH
     taken = 0.0
     for _ in range(most):

@@ -287,7 +287,7 @@ def _sampled(nodes: cluster.Cluster) -> Iterator[list[tuple[float, int]]]:
 
 
 def traced(strategy: str, samples: Sequence[tuple[float, int]], moments: Sequence[tuple[float, str]]) -> Trace:
-    """From the first step to the end."""
+    """Return the rates from the first step to the end."""
     origin, end = moments[0][0], moments[-1][0]
     trace = Trace(strategy, phases=[(moment - origin, what) for moment, what in moments])
     for (before, count), (moment, later) in itertools.pairwise(samples):

@@ -3,7 +3,7 @@ natively, as a share of the time that the job takes with the faults of a seed; a
 
 A job that has not ended after LONGEST times the undisturbed run is ended. Its share is that of the steps it has got to.
 The possible share is computed from the faults that have happened: each costs half an interval of work, the time until
-it can be noticed at all, and a new start; and the program stands for each checkpoint. Daly's bound is the same from
+it can be noticed at all, and a new start; and the program is paused for each checkpoint. Daly's bound is the same from
 the mean time between such faults (J. T. Daly, A higher order estimate of the optimum checkpoint interval, 2006,
 equation 20).
 """
@@ -35,7 +35,7 @@ QUICK = 2  # faults with --quick
 LOOK = 0.05  # seconds
 DISK = "size=2g"
 POSSIBLE, DALY = "possible", "Daly's bound"
-_STOOD = re.compile(r"the job stood for (\d+) ms")
+_STOOD = re.compile(r"the job was paused for (\d+) ms")
 
 
 @dataclass

@@ -72,17 +72,17 @@ class Way(ABC):
             self._process.wait()
 
     def target(self) -> Target:
-        """What faults happen to."""
+        """Return the target of faults."""
         return Target(self.ranks, self.coordinator, self.directory, self.trap)
 
     @property
     def directory(self) -> Path | None:
-        """That of the checkpoints."""
+        """The directory of the checkpoints."""
         return None
 
     @abstractmethod
     def command(self) -> Command:
-        """What runs next, on the first node."""
+        """Return the command that runs next, on the first node."""
 
     def ranks(self) -> Mapping[int, tuple[int, str]]:
         """The ranks' processes and hosts, as far as they run."""
@@ -140,7 +140,7 @@ class Manapy(Way):
 
     @property
     def directory(self) -> Path:
-        """That of the job."""
+        """The directory of the job."""
         return self.folder / "chain" / "step-001"
 
     def command(self) -> Command:
@@ -171,7 +171,7 @@ class Script(Way):
 
     @property
     def directory(self) -> Path:
-        """That of the job."""
+        """The directory of the job."""
         return self.folder / "job"
 
     def command(self) -> Command:

@@ -155,7 +155,7 @@ def _await(setting: Setting, shift: Any, pair: Any, event: str) -> None:
 
 
 def _ends(process: Any, seconds: float) -> bool:
-    """Does it end in this time? It may wait for ever, which is also a result."""
+    """Return whether a process ends in this time. It may wait for ever, which is also a result."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -159,7 +159,7 @@ def _dies(job: _Attempts) -> None:
 
 
 def _saves_and_ends(job: _Attempts) -> None:
-    """On a busy backup the program continues until its next checkpoint. Then it is ended, and continues over the
+    """Let the program continue on a busy backup until its next checkpoint. Then end it, and continue it over the
     repaired rail."""
     job.wait_saved()
     job.process.kill()

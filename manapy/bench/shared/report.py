@@ -163,7 +163,7 @@ def _ratio(row: Row, variant: str) -> str:
 
 
 def number(value: float, unit: str) -> str:
-    """With as many digits as are meaningful."""
+    """Return a value as text, with as many digits as are meaningful."""
     scale, digits, unit = _shape(value, unit)
     return f"{value * scale:.{digits}f} {unit}".rstrip()
 

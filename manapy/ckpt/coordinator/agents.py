@@ -11,8 +11,8 @@ LOST = "its node is lost"
 
 
 class Agents:
-    """Those that have come. One that was lost stays its host's agent until another one comes: nobody waits for that,
-    because the ranks of a lost host are lost, too."""
+    """The agents that have connected. A lost agent remains its host's agent until another one comes. Nobody waits for
+    that, because the ranks of a lost host are lost, too."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, asyncio.Future[Agent]] = {}

@@ -408,7 +408,8 @@ class Coordinator:
             left = self.report.begun + CONNECT_SECONDS - time.monotonic()
             if left <= 0:
                 raise CheckpointError(
-                    f"{self.report.explain(missing)}; they no longer try: this run of the job cannot be checkpointed"
+                    f"{self.report.explain(missing)}; these ranks have stopped trying to connect, so this job cannot be"
+                    " checkpointed until it is restarted"
                 )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._started.wait(), min(left, report.LATE_SECONDS))

@@ -56,8 +56,7 @@ STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is sus
 
 
 class Published(NamedTuple):
-    """What is remembered of a checkpoint on disk: not its ranks, which may be many. ``remark``: how long it took, for
-    people."""
+    """A checkpoint on disk, without its ranks, which may be many. ``remark``: how long it took, for people."""
 
     path: Path
     time: float
@@ -98,7 +97,7 @@ class Flow:
         self._answers: dict[int, list[str]] = {}
         # when this checkpoint began, STOP was sent, and all ranks ran again beside the writing of their images
         self._begun = self._halted = self._released = 0.0
-        self.stood: float | None = None  # seconds for which the job stood for its last checkpoint of this run
+        self.stood: float | None = None  # seconds for which the job was paused for its last checkpoint of this run
         self._resumed: set[int] = set()  # the ranks that run again, while images are written beside them
         self._step: asyncio.Future[None] | None = None
         self._heard = 0.0
@@ -257,7 +256,7 @@ class Flow:
     # ---- for people
 
     def waiting(self) -> list[str]:
-        """What the checkpoint waits for, one line each."""
+        """Return what the checkpoint waits for, one line each."""
         if self.phase is Phase.CLOCK:
             return [self._with_time(text) for text in self.controller.status()]
         missing = [rank for rank in range(self.size) if rank not in self._answers]
@@ -381,8 +380,8 @@ class Flow:
             self._released = time.monotonic()
 
     def _remark(self, stood: float, why_not: str) -> str:
-        remark = f"the job stood for {1000 * stood:.0f} ms; published after {time.monotonic() - self._begun:.2f} s"
-        return remark + f" (written while the job stood: {why_not})" * bool(why_not)
+        remark = f"the job was paused for {1000 * stood:.0f} ms; published after {time.monotonic() - self._begun:.2f} s"
+        return remark + f" (written while the job was paused: {why_not})" * bool(why_not)
 
     async def _converge(self) -> None:
         if self.controller.finishing:

@@ -81,7 +81,7 @@ class Increments:
         return [self.way, self.base.epoch, f"../../{name}/{folder}" if folder else f"../{name}"]
 
     def record(self, ranks: Sequence[publish.Entry]) -> dict[str, str]:
-        """What the manifest says of the parent."""
+        """Return the entry of the manifest that names the parent."""
         if self.base is None or not any(entry.kept for entry in ranks):
             return {}
         return {"parent": self.base.path.name}

@@ -1,7 +1,7 @@
 """An end of the job that the user has ordered in advance (`manapy stop --next`, `--before TIME`).
 
 Invariants
- 1. An order stands until the job has ended or the order is taken back. If a checkpoint fails, the next one counts, as
+ 1. An order stands until the job has ended or the order is withdrawn. If a checkpoint fails, the next one counts, as
     long as TIME has not passed.
  2. There is one order at a time: a new one takes the place of the last one.
  3. When the last checkpoint has begun, it is too late to take the order back.
@@ -18,7 +18,7 @@ from .flow import Published
 from .requests import Requests
 
 LEAD_FACTOR, LEAD_SECONDS = 2.0, 10.0  # of the last checkpoint's time, and more: how long before TIME it begins
-TAKEN_BACK = "the order to end the job was taken back"
+TAKEN_BACK = "the order to end the job was withdrawn"
 LOOK_SECONDS = 1.0  # between looks at how long the last checkpoint took
 RETRY_SECONDS = 5.0  # after a failure
 
@@ -66,9 +66,9 @@ class LaterStop:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def take_back(self) -> None:
-        """The order does not stand any more. Raises CheckpointError if there is none, or if it is too late."""
+        """Withdraw the order. Raises CheckpointError if there is none, or if it is too late."""
         if not self.text:
-            raise CheckpointError("nobody has ordered an end of the job with a later checkpoint")
+            raise CheckpointError("there is no pending `manapy stop --next` or `--before`")
         if self._taken_back is None or (self._rider is not None and not self._requests.get_off(self._rider)):
             raise CheckpointError("it is too late: the last checkpoint of the job has begun")
         self.text, self._rider = "", None

@@ -62,7 +62,7 @@ class Rank:
 
     @property
     def here(self) -> bool:
-        """On this host?"""
+        """Whether the rank is on this host."""
         return self.host == socket.gethostname()
 
 

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Agent(Protocol):
-    """Has collectors, and gets lines for them."""
+    """An agent that has collectors, and gets lines for them."""
 
     def tell(self, line: str) -> None:
         """Send it a line."""

@@ -42,7 +42,7 @@ class Report:
     begun: float = field(default_factory=time.monotonic)
 
     def waiting(self) -> list[str]:
-        """What the job or a checkpoint waits for."""
+        """Return what the job or a checkpoint waits for."""
         if text := self.init.report():
             return [text]
         missing = self.ranks.missing()

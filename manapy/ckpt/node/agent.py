@@ -168,7 +168,7 @@ class Agent:
             self._last = self._farewell()
 
     def _farewell(self) -> str:
-        """What ranks are told after a loss: of the coordinator, or of the agent above (invariant 3)."""
+        """Return the message to ranks after a loss: of the coordinator, or of the agent above (invariant 3)."""
         if not self._leader.host:
             return "UNLED"
         why = f"the agent of host {self._leader.host} is lost, and this host was connected through it: the job ends"

@@ -44,7 +44,7 @@ class ListeningSocket:
             return None
 
     def close(self) -> None:
-        """Nobody can come any more."""
+        """Close the socket. New connections are refused from now on."""
         self._listener.close()
         self._drop_spare()
 

@@ -31,7 +31,7 @@ class Block:
         self._offset = offset
 
     def read(self, count: int) -> bytes:
-        """At most so many bytes; zeroes after the last image."""
+        """Return at most so many bytes; zeroes after the last image."""
         data = bytearray()
         count = min(count, self.left)
         while len(data) < count and self._files:

@@ -218,7 +218,7 @@ class Region(NamedTuple):
 
     @property
     def permissions(self) -> str:
-        """As in /proc/self/maps: rwxp."""
+        """Return the permissions in the form of /proc/self/maps: rwxp."""
         letters = "".join(c if self.prot & bit else "-" for c, bit in (("r", 1), ("w", 2), ("x", 4)))
         return letters + ("s" if self.flags & REGION_SHARED else "p")
 
@@ -464,7 +464,7 @@ def _library() -> ctypes.CDLL:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """For reading. What goes wrong is raised as ImageError."""
+    """Open an image for reading. Every error is raised as ImageError."""
     try:
         with path.open("rb") as stream:
             yield stream

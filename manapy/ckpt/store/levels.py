@@ -59,7 +59,7 @@ class Levels(NamedTuple):
     apart: bool = False
 
     def record(self) -> dict[str, Any]:
-        """As the manifest has it."""
+        """Return the entry for the manifest."""
         record = self._asdict()
         record["code"] = self.code._asdict() if self.code else None
         return {key: value for key, value in record.items() if value or key in ("local", "shared", "partner")}
@@ -91,7 +91,7 @@ def folder(entry: Entry) -> str:
 
 
 def in_folder(entries: Iterable[Entry], name: str) -> list[Entry]:
-    """Those of a manifest whose images are in a folder, by the names of the images."""
+    """Return the ranks of a manifest whose images are in a folder, by the names of the images."""
     return sorted((e for e in entries if e.image.startswith(f"{name}/")), key=lambda entry: entry.image)
 
 

@@ -29,6 +29,6 @@ def complaint_of(path: Path, found: os.stat_result) -> str | None:
     if found.st_uid not in (os.geteuid(), 0):
         return f"{path} belongs to another user (uid {found.st_uid}): it is not used"
     if found.st_mode & WRITERS:
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        return f"{path} is writable for others (mode {mode}): it is not used; if nobody has changed it: chmod go-w"
+        mode = f"(mode {stat.S_IMODE(found.st_mode):04o})"
+        return f"{path} is writable by others {mode}, so manapy ignores it. If you trust its content: chmod go-w {path}"
     return None

@@ -196,7 +196,7 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
 
 
 def usable(directory: Path) -> list[Path]:
-    """Those of numbered() that a restart may choose by itself: they are not dropped."""
+    """Return those of numbered() that an automatic restart may choose: they are not dropped."""
     return [path for _, path in numbered(directory) if not is_dropped(path)]
 
 

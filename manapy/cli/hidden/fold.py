@@ -18,7 +18,7 @@ NICE = 10  # as the process that writes an image beside its program (lowerhalf/i
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is to be folded."""
+    """Options of the command: the images to fold."""
     parser.add_argument("temporary", type=Path, help="directory for new images")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("folders", nargs="+", help="folders of the checkpoint; . if it has none")

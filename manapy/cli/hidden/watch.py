@@ -6,8 +6,8 @@ standard output.
                                       this verdict no longer holds: what to say
     {"kind": "act", "verdict": V, "since": TIME, "host": HOST, "evidence": DIR, "missing": WHY}
                                       this verdict is sure and has stood for long enough. TIME: when the fault began
-                                      (seconds since the epoch). HOST: of the accused rank, or "". DIR has the evidence;
-                                      WHY: what could not be written, or "".
+                                      (seconds since the epoch). HOST: of the reported rank, or "". DIR has the
+                                      evidence; WHY: what could not be written, or "".
 """
 
 from __future__ import annotations

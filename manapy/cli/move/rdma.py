@@ -26,7 +26,7 @@ from ..shared.output import Output
 if TYPE_CHECKING:
     from ...rdma.place import Place
 
-TAKES_MORE = True
+TAKES_MORE = "-- COMMAND [ARGUMENTS...]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 The command returns when the checkpoint is complete on disk and published. It prints the checkpoint's path. If it has to
 wait, it prints which rank it waits for. If the images were written beside the running program (--background of
-manapy-launch), it also prints, on standard error, how long the job stood and when the checkpoint was published.
+manapy-launch), it also prints, on standard error, how long the job was paused and when the checkpoint was published.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Let no restart choose a checkpoint by itself: its results are wrong, or it is not wanted for another reason.
+"""Exclude a checkpoint from automatic restarts, for example because its results are wrong.
 
 The job continues an older checkpoint, or a newer one. Nothing is deleted. A restart that names the checkpoint still
 takes it, and newer ones whose images need it can be restarted. `manapy list` shows which ones are dropped.

@@ -1,7 +1,7 @@
 """End a job: take a final checkpoint, then let all ranks exit. With --no-checkpoint, end it at once.
 
-With --next or --before, the end is ordered in advance. The command waits until the job has ended. The order stands also
-if the command is interrupted; --cancel takes it back. `manapy status` shows it.
+--next and --before order the end in advance. The command waits until the job has ended. The order remains if the
+command is interrupted; --cancel withdraws it. `manapy status` shows it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=moment,
         help=(
-            "take the final checkpoint so early that the job has ended at TIME, such as 18:30 or 2026-11-27T18:30: ten "
-            "seconds and twice the time of the last checkpoint before"
+            "end the job before TIME, such as 18:30 or 2026-11-27T18:30: its final checkpoint begins ten seconds, and "
+            "twice the duration of the last checkpoint, before TIME"
         ),
     )
-    when.add_argument("--cancel", action="store_true", help="take --next or --before back")
+    when.add_argument("--cancel", action="store_true", help="withdraw --next or --before")
     parser.add_argument("--json", action="store_true")
 
 

@@ -5,9 +5,10 @@ manapy-restart CHECKPOINT` in its place, and the exit code is the job's. Each ra
 while it reads it. The program goes on when all ranks have done so. Arguments after '--' go to mpirun.
 
 manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
-one on PATH. The last two are never Open MPI's. The mpirun may be a command with options: a job that srun has started
-continues under `srun --mpi=pmi2`, and one of Open MPI's mpirun with its --oversubscribe. The mpirun decides which MPI
-library the ranks get: it may be of another family than the one that ran before.
+one on PATH. The search beside manapy and on PATH skips Open MPI; name it with --mpirun. The mpirun may be a command
+with options: a job that srun has started continues under `srun --mpi=pmi2`, and a job of Open MPI's mpirun continues
+with its --oversubscribe. The mpirun decides which MPI library the ranks get. It may be of another family than the
+library before.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from ..shared.output import Output
 if TYPE_CHECKING:
     from ...ckpt.store.publish import Manifest
 
-TAKES_MORE = True
+TAKES_MORE = "[-- OPTIONS...]"
 VERSION_SECONDS = 10.0  # time limit of `mpirun --version`
 PASSED_ON = {  # to manapy-restart
-    "--mpi": "the real MPI",
-    "--interval": "take a checkpoint every INTERVAL",
-    "--keep": "keep the KEEP newest checkpoints",
-    "--child-grace": "how long a checkpoint waits for child processes",
-    "--callback-timeout": "how long a checkpoint waits for callbacks of the program",
-    "--ignore-child": "children that need not be saved",
-    "--background": "auto or off",
-    "--dirty": "auto, pagemap, soft-dirty, hash or off",
-    "--full-every": "checkpoints from one with full images to the next",
-    "--compress": "auto, on or off",
-    "--local": "directory for images on each host",
-    "--flush": "time between copies to the job directory, or off",
-    "--redundancy": "none, partner, xor or rs:K+M",
-    "--failure-groups": "file of hosts that fail together",
-    "--shift": "auto, off or require",
-    "--on-failover": "continue or checkpoint",
+    "--mpi": ("PATH", "the real MPI"),
+    "--interval": ("TIME", "take a checkpoint every TIME"),
+    "--keep": ("K", "keep the K newest checkpoints"),
+    "--child-grace": ("TIME", "how long a checkpoint waits for child processes"),
+    "--callback-timeout": ("TIME", "how long a checkpoint waits for callbacks of the program"),
+    "--ignore-child": ("NAMES", "children that need not be saved"),
+    "--background": ("auto|off", "whether images are written beside the running program"),
+    "--dirty": ("auto|pagemap|soft-dirty|hash|off", "how changed pages are found"),
+    "--full-every": ("K", "at most K checkpoints build on each other"),
+    "--compress": ("auto|on|off", "compress images with zstd"),
+    "--local": ("DIRECTORY", "write images to DIRECTORY on each host"),
+    "--flush": ("TIME|off", "time between copies to the job directory"),
+    "--redundancy": ("none|partner|xor|rs:K+M", "what survives the loss of hosts"),
+    "--failure-groups": ("FILE", "hosts that fail together"),
+    "--shift": ("auto|off|require", "protect MPI over RDMA"),
+    "--on-failover": ("continue|checkpoint", "what to do when an RNIC fails"),
 }
 
 
@@ -75,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="connections to outside do not prevent further checkpoints, as for manapy-launch",
     )
     parser.add_argument("--no-trace", action="store_true", help="do not record MPI calls, as for manapy-launch")
-    for option, text in PASSED_ON.items():
-        parser.add_argument(option, metavar=option[2:].upper(), help=f"{text}, as for manapy-launch")
+    for option, (value, text) in PASSED_ON.items():
+        parser.add_argument(option, metavar=value, help=f"{text}, as for manapy-launch")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -118,8 +119,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _what(given: str, path: Path, manifest: Manifest) -> Path:
-    """What manapy-restart gets: the checkpoint; or, if the user has named the job and hosts may have lost images, the
-    directory of its checkpoints, so that the job can continue an older one."""
+    """Return the argument for manapy-restart: the checkpoint; or, if the user has named the job and hosts may have lost
+    images, the directory of its checkpoints, so that the job can continue an older one."""
     from ...ckpt.store import known, publish
 
     is_named = known.find(given, publish.is_checkpoint) is not None

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..shared import arguments, naming
 from ..shared.output import Output
 
-TAKES_MORE = True
+TAKES_MORE = "[-- COMMAND [ARGUMENTS...]]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from ..shared import arguments, naming
 from ..shared.output import Output
 
-TAKES_MORE = True
+TAKES_MORE = "-- SCRIPT [ARGUMENTS...]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "the job continues on a spare one in the same allocation (default 0)"
         ),
     )
-    chain.add_argument("script", type=Path, metavar="job.sh")
-    chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+    chain.add_argument("script", type=Path, metavar="job.sh", help="the batch script")
+    chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="arguments of the script")
     guard = commands.add_parser(
         "guard",
         help="in a job: run a script under supervision",

@@ -85,7 +85,7 @@ def _note(ranks: list[dict[str, Any]]) -> str:
 def _show_tree(rank: dict[str, Any], out: Output) -> None:
     found = rank.get("processes")
     if found is None and rank["state"] not in ("starting", "finishing", "ended", "died"):
-        out.line(f"rank {rank['rank']}: it does not say which processes it has: is process {rank['pid']} stopped?")
+        out.line(f"rank {rank['rank']} has not reported its processes; process {rank['pid']} may be stopped")
     if found:
         out.line(f"rank {rank['rank']}:")
         uses_mpi = rank.get("mpi", "none") != "none"

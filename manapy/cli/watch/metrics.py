@@ -59,7 +59,7 @@ class Saved(NamedTuple):
     id: of the job.
     published: how many there were; kept: how many are there now.
     time, bytes: of the newest one; time in seconds since the epoch. None without one.
-    stood: seconds for which the job stood for the last one; None: not known.
+    stood: seconds for which the job was paused for the last one; None: not known.
     states: number of ranks in each state, as in `manapy status`.
     """
 
@@ -92,7 +92,7 @@ def families(look: JobSample, saved: Saved | None, moment: float, now: float) ->
 
 
 def _ranks(rows: list[Row]) -> Iterator[Any]:
-    """What each rank does now."""
+    """Yield the metrics of what each rank does now."""
     counts = Counter((row.host, row.state.value) for row in rows)
     yield _gauge("ranks", "Ranks in each state, as in `manapy trace top`.", list(counts.items()), "host", "state")
     each = [(row, (str(row.rank), row.host)) for row in rows] if len(rows) <= EACH else []
@@ -108,7 +108,7 @@ def _ranks(rows: list[Row]) -> Iterator[Any]:
 
 
 def _counters(look: JobSample) -> Iterator[Any]:
-    """What each rank, or host, has done so far."""
+    """Yield the counters of each rank, or host."""
     totals, lost = look.totals, "Records of calls that were overwritten before a look read them."
     sent, waited = "Bytes given to sends and collectives in", "Time for which the rank waited for others in MPI, in"
     caused = "Time for which others waited for the rank, added up, in"
@@ -149,7 +149,7 @@ def _verdicts(look: JobSample, moment: float) -> Iterator[Any]:
     for verdict, since in look.standing:
         labels = verdict.state.value, verdict.cause.value, "" if verdict.rank is None else str(verdict.rank)
         stands[labels] = max(stands.get(labels, 0.0), moment - since)
-    text = "For how long a verdict (hung or late) stands; empty rank: it accuses none."
+    text = "For how long a verdict (hung or late) stands; empty rank: it names none."
     yield _gauge("verdict_seconds", text, list(stands.items()), "state", "cause", "rank")
     text = "Different verdicts since the first look."
     yield _counter("verdicts", text, list(look.verdicts.items()), "state", "cause")
@@ -164,7 +164,7 @@ def _checkpoints(saved: Saved | None, now: float) -> Iterator[Any]:
     age = max(now - saved.time, 0.0) if saved is not None and saved.time is not None else None
     yield _gauge("checkpoint_age_seconds", "Age of the newest checkpoint.", [((), age)])
     yield _gauge("checkpoint_bytes", "Size of the newest checkpoint.", known("bytes"))
-    yield _gauge("checkpoint_stood_seconds", "For how long the job stood for its last checkpoint.", known("stood"))
+    yield _gauge("checkpoint_stood_seconds", "For how long the job was paused for its last checkpoint.", known("stood"))
     states = [((state,), count) for state, count in saved.states.items()] if saved is not None else []
     yield _gauge("coordinator_ranks", "Ranks in each state, as in `manapy status`.", states, "state")
 

@@ -196,7 +196,7 @@ def event_line(event: Event) -> str:
         "note": lambda e: str(e["text"]),
         "running": lambda e: f"step {e['step']}: all ranks run",
         "verdict": lambda e: f"{e['state']}: {e['sentence']}",
-        "withdrawn": lambda e: f"taken back: {e['sentence']}",
+        "withdrawn": lambda e: f"withdrawn: {e['sentence']}",
         "hung": lambda e: f"certain: {e['sentence']}; evidence: {e['evidence']}",
         "moved": lambda e: (
             f"{', '.join(e['away'])} left out, {', '.join(e['to'])} used instead; spare nodes left: {e['left']}"

@@ -36,7 +36,7 @@ from ..shared.leaving import Leaving
 from ..shared.output import Output
 from . import trace_import
 
-TAKES_MORE = True
+TAKES_MORE = "-- COMMAND [ARGUMENTS...]"
 RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by what starts ranks
 LOOK = 0.1  # seconds between two checks whether the recording has begun
 SHORTEST = 0.1  # seconds between two looks at the job; processor time is counted in ticks of 10 ms

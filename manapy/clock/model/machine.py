@@ -163,7 +163,7 @@ class Machine:
                 self._ready(i)
 
     def received(self) -> list[list[Received]]:
-        """What each rank has received, one thread after another."""
+        """Return the messages that each rank has received, one thread after another."""
         return [[x for i in rank.threads for x in self.threads[i].log] for rank in self.ranks]
 
     # ---- each function makes one step and returns whether the thread can continue at once
@@ -300,7 +300,7 @@ class Machine:
                 rank.clock.remove_row(key)
 
     def _fail(self, t: _Thread) -> bool:
-        """For the network and the other members the call has not been made."""
+        """End a call that has failed on its arguments. The network and the other members do not see it."""
         clock = self.ranks[t.rank].clock
         t.failing = False
         if self.broken != "counted error":

@@ -82,7 +82,7 @@ class Arena:
         return self.used / self.limit if self.limit else 0.0
 
     def fits(self, nbytes: int) -> bool:
-        """Does so much fit now?"""
+        """Return whether so much fits now."""
         return self.limit is None or self.used + nbytes <= self.limit
 
     def hold(self, nbytes: int, what: str) -> Block:

@@ -92,5 +92,5 @@ def check(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, 
 
 
 def _itemsize(unit: Unit) -> int:
-    """Of what the optimizer updates, and of gradients."""
+    """Return the size of an element that the optimizer updates, which is also that of a gradient."""
     return np.dtype(unit.dtype).itemsize

@@ -42,14 +42,15 @@ def agreed(ranks: Ranks, job: Callable[[], T]) -> T:
 
 
 def _told(error: Exception) -> tuple[type[FcdpError], str]:
-    """What other ranks raise for it: they may be unable to make an error of the program's own."""
+    """Return the class and the text of the error that other ranks raise. They may be unable to create an error of the
+    program's own class."""
     return (
         (type(error), str(error)) if isinstance(error, FcdpError) else (RemoteError, f"{type(error).__name__}: {error}")
     )
 
 
 def error_of(check: Callable[[], object]) -> Exception | None:
-    """What a check raises on this rank, for agree(): functions of the program's may raise anything."""
+    """Return the error that a check raises on this rank, for agree(). Functions of the program may raise anything."""
     try:
         check()
     except Exception as error:

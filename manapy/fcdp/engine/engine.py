@@ -366,7 +366,7 @@ class Engine:
 
     @property
     def host_bytes(self) -> int:
-        """Of the node's window."""
+        """Bytes of the node's window."""
         return self._host.nbytes if self._host else 0
 
     def _unit(self, name: str) -> LocalUnit:

@@ -61,7 +61,7 @@ class Group:
             chunks[self.index] += incoming
 
     def barrier(self, tag: int) -> None:
-        """Until all ranks of the group are here."""
+        """Wait until all ranks of the group are here."""
         for to, source in self._pairs():
             self._swap(NOTHING, to, NOTHING, source, tag, Phase.CONTROL)
 

@@ -54,7 +54,7 @@ class Alarm:
                 raise self._error
 
     def wait(self, done: Callable[[], T]) -> T:
-        """Until `done` returns something true; returns that. Raises RemoteError if a rank fails meanwhile."""
+        """Wait until `done` returns something true, and return that. Raises RemoteError if a rank fails meanwhile."""
         pause = SHORTEST_PAUSE
         while not (result := done()):
             self.check()
@@ -80,7 +80,7 @@ class Alarm:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        """At the exit of the process (rule 3)."""
+        """Wait for the other ranks at the exit of the process (rule 3)."""
         everybody = self._comm.Ibarrier()
         deadline = time.monotonic() + GRACE
         while not everybody.Test():

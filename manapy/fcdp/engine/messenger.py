@@ -54,7 +54,7 @@ class Messenger:
         self._open = False
 
     def start(self) -> None:
-        """From here on jobs are taken."""
+        """Accept jobs from now on."""
         self._open = True
 
     def stop(self) -> None:
@@ -86,7 +86,7 @@ class Messenger:
         return self.submit(lambda: self._control.rows(row, self.tag(operation))).result()
 
     def rank_of_row(self, row: int) -> int:
-        """Whose row it is."""
+        """Return the rank whose row it is."""
         return self._control.rank_of_row(row)
 
     def objects(self, value: Any) -> list[Any]:
@@ -94,7 +94,7 @@ class Messenger:
         return self.submit(lambda: self._control.objects(value, self.tag(Operation.STATE))).result()
 
     def tag(self, operation: Operation, unit: int | None = None) -> int:
-        """Of messages. unit: its number, None for what concerns no unit."""
+        """Return the tag of messages. unit: its number, None for what concerns no unit."""
         return (len(self._units) if unit is None else unit) * len(Operation) + operation
 
     def _describe(self, tag: int) -> str:

@@ -111,13 +111,13 @@ class Parameters:
                 self.outdate(unit)
 
     def drop_unused(self) -> None:
-        """What was gathered ahead and not asked for."""
+        """Drop units that were gathered ahead and not used."""
         for unit in self._units:
             if unit.residence is Residence.AHEAD:
                 self._drop(unit)
 
     def placement(self) -> dict[str, Placement]:
-        """Of each unit, in order."""
+        """Return the placement of each unit, in order."""
         return {unit.unit.name: self._place_of(unit) for unit in self._units}
 
     def _place_of(self, mine: LocalUnit) -> Placement:

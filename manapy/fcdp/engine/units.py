@@ -63,17 +63,17 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Of all nodes, and chunks of the unit."""
+        """Number of ranks of all nodes, which is also the number of chunks of the unit."""
         return self.nodes * self.ranks_per_node
 
     @property
     def shard(self) -> int:
-        """Of one rank of all."""
+        """Number of elements of one of all ranks."""
         return -(-self.size // self.ranks)
 
     @property
     def slice(self) -> int:
-        """Of one rank of a node."""
+        """Number of elements of one rank of a node."""
         return self.nodes * self.shard
 
     @property
@@ -82,11 +82,11 @@ class Layout:
         return self.ranks_per_node * self.slice
 
     def slice_of(self, local: int) -> Range:
-        """In the unit."""
+        """Return the range in the unit of a rank of the node."""
         return slice(local * self.slice, (local + 1) * self.slice)
 
     def shard_of(self, node: int) -> Range:
-        """In the slice."""
+        """Return the range of a node's shard in the slice."""
         return slice(node * self.shard, (node + 1) * self.shard)
 
     def chunk(self, number: int) -> Range:

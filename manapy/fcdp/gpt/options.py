@@ -80,12 +80,12 @@ class Saved:
     losses: list[float]
 
     def extra(self) -> dict[str, Any]:
-        """For save()."""
+        """Return the record for save()."""
         return {"kind": KIND, **asdict(self)}
 
 
 def saved(directory: Path) -> Saved:
-    """Of a state of ours. Raises StateError."""
+    """Return what a state of `manapy fcdp train` contains beside tensors. Raises StateError."""
     extra = state_index.read(directory).extra
     try:
         if extra["kind"] != KIND:
@@ -123,7 +123,7 @@ def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
 
 
 def _same(there: dict[str, int], given: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """What the state has. Raises UsageError with the first difference."""
+    """Return the values of the state. Raises UsageError with the first difference."""
     for name, value in there.items():
         if given.get(name, value) != value:
             raise UsageError(f"{where} holds another model: --{name} {value} there, {given[name]} here")

@@ -77,7 +77,7 @@ def load(file: Path | None, adapters: bool, context: int) -> Text:
 
 
 def _reference() -> bytes:
-    """What help() prints of keywords and topics."""
+    """Return the output of help() for keywords and topics."""
     try:
         from pydoc_data.topics import topics
     except ImportError:

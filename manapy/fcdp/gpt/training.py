@@ -113,7 +113,7 @@ def train(given: Mapping[str, Any], run: Run, show: Show) -> Result:
 
 
 def _threads(comm: MPI.Comm) -> int:
-    """Of torch's, for each rank: the host's processors are divided among its ranks."""
+    """Return the number of PyTorch's threads for each rank: the host's processors are divided among its ranks."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     ranks = host.size
     host.Free()
@@ -213,5 +213,5 @@ def _describe(sharded: Sharded, done: Result) -> None:
 
 
 def _bytes(unit: Unit, done: Result) -> int:
-    """As it travels: in whole elements for every rank."""
+    """Return the bytes of a unit on the network: it has whole elements for every rank."""
     return Layout(unit.size, done.nodes, done.ranks_per_node).padded * np.dtype(unit.dtype).itemsize

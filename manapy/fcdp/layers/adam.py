@@ -37,7 +37,7 @@ class Adam:
             shard.values[:] -= (rate * first / (np.sqrt(second) + self._epsilon)).astype(shard.values.dtype)
 
     def state(self) -> OptimizerState:
-        """For manapy.fcdp.state."""
+        """Return the state for manapy.fcdp.state."""
         return OptimizerState(
             {"steps": self._steps},
             {unit: {"first": first, "second": second} for unit, (first, second) in self._moments.items()},

@@ -35,44 +35,44 @@ class Event(Protocol):
     """A copy, complete or not."""
 
     def query(self) -> bool:
-        """Whether it is complete."""
+        """Return whether the copy is complete."""
 
     def synchronize(self) -> None:
-        """Wait until it is."""
+        """Wait until the copy is complete."""
 
 
 class Device(Protocol):
-    """place: where tensors are; limit: bytes of its memory, None if that isn't known."""
+    """A device that computes. place: where tensors are; limit: bytes of its memory, None if unknown."""
 
     place: torch.device
     limit: int | None
 
     def host(self, nbytes: int) -> torch.Tensor:
-        """Memory of the host that copies can be made from at full speed."""
+        """Return memory of the host from which copies have full speed."""
 
     def copy_in(self, target: torch.Tensor, source: torch.Tensor) -> Event:
-        """From the host, in the order of calls; target: on the device (rule 1)."""
+        """Copy from the host to target, a tensor on the device, in the order of calls (rule 1)."""
 
     def copy_out(self, source: torch.Tensor) -> tuple[torch.Tensor, Event]:
-        """To the host, when what has been asked for so far is computed; the copy's values are there after the event."""
+        """Copy to the host when the computation requested so far is done. The values are there after the event."""
 
     def wait(self, event: Event) -> None:
-        """Computation asked for from now on begins after the event."""
+        """Make computation that is requested from now on begin after the event."""
 
     def lock(self, memory: np.ndarray) -> str | None:
-        """Let copies be made from this memory of the host's as from that of host(), until unlock(). Returns None, or
-        why that can't be."""
+        """Allow copies from this memory of the host as from that of host(), until unlock(). Return None, or why that is
+        not possible."""
 
     def unlock(self, memory: np.ndarray) -> None:
-        """Nothing is copied from there any more."""
+        """End what lock() began: nothing is copied from this memory any more."""
 
 
 PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs of the process
 
 
 class Cuda:
-    """The current GPU of torch's. Computation is the stream that is current when this is made; autograd uses the
-    same."""
+    """The current GPU of PyTorch. Computation runs on the stream that is current when this is created. So does
+    autograd."""
 
     def __init__(self) -> None:
         self.place = torch.device("cuda", torch.cuda.current_device())
@@ -103,7 +103,7 @@ class Cuda:
         error = int(torch.cuda.cudart().cudaHostRegister(memory.ctypes.data, memory.nbytes, PORTABLE))
         if not error:
             return None
-        # CUDA reports an error once more to whom asks next: not to a computation of the program's
+        # CUDA reports the same error again at the next call: this one takes it, so that the program's does not
         with suppress(RuntimeError):
             torch.ones(1, device=self.place)
         return str(torch.cuda.CudaError(error))

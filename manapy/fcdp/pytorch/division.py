@@ -135,7 +135,7 @@ class Division:
 
     @property
     def units(self) -> list[Unit]:
-        """In order."""
+        """The units, in order."""
         return [member.unit for member in self._members]
 
     def __enter__(self) -> Division:

@@ -86,7 +86,7 @@ def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = N
 
 
 def _places(root: nn.Module) -> dict[str, list[str]]:
-    """For each parameter, by its first name, the paths of all modules that have it."""
+    """Return the paths of all modules that have a parameter, by the parameter's first name."""
     names: dict[int, str] = {}
     places: dict[str, list[str]] = {}
     for name, parameter in root.named_parameters(remove_duplicate=False):
@@ -96,7 +96,7 @@ def _places(root: nn.Module) -> dict[str, list[str]]:
 
 
 def _entries(root: nn.Module, path: str, names: list[str], places: dict[str, list[str]]) -> list[nn.Module]:
-    """From the group's module down to those that have its parameters."""
+    """Return the modules from the group's module down to those that have its parameters."""
     found = [path]
     for use in dict.fromkeys(use for name in names for use in places[name]):
         parts = use.split(".")
@@ -119,7 +119,7 @@ def _lowest(root: nn.Module, paths: list[str]) -> str:
 
 
 def _is_container(module: nn.Module) -> bool:
-    """Has other modules, and is never called."""
+    """Return whether a module only contains others, and is never called."""
     return isinstance(module, nn.ModuleList | nn.ModuleDict)
 
 

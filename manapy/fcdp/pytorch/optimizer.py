@@ -34,8 +34,8 @@ Factory = Callable[[dict[str, nn.Parameter]], Optimizer]
 
 @dataclass(eq=False)
 class Piece:
-    """What this rank's part of a unit has of one parameter: values and gradient (None if frozen) are flat, and the
-    part's own memory. size: of the part; span: None if it has nothing."""
+    """The part of one parameter in this rank's part of a unit. values and gradient (None if frozen) are flat, and are
+    the part's own memory. size: of the part; span: None if this rank has nothing of the parameter."""
 
     name: str
     values: nn.Parameter
@@ -65,7 +65,7 @@ class Pieces:
         return self._of[name]
 
     def place(self, engine: Engine) -> None:
-        """In the engine's parts. What optimizers keep for them isn't touched."""
+        """Place the pieces in the engine's parts. This does not change what optimizers keep for them."""
         self._engine = engine
         gradients = {shard.unit: shard.gradient for shard in engine.shards}
         before, self._of = self._of, {}
@@ -139,7 +139,7 @@ def _elements(flat: np.ndarray | None, span: Span | None) -> torch.Tensor | None
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
-    """In the order in which torch numbers them."""
+    """Return the parameters in the order in which PyTorch numbers them."""
     return [values for group in optimizer.param_groups for values in group["params"]]
 
 

@@ -124,7 +124,7 @@ class TorchGenerator:
 
     @property
     def bit_generator(self) -> TorchGenerator:
-        """What has the state."""
+        """The object that has the state."""
         return self
 
     @property

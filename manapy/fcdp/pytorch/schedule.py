@@ -71,7 +71,8 @@ class _Unit:
 
 
 class Hook:
-    """Of a sharded module: what it does can't be had by a copy, and is no part of what torch.compile compiles."""
+    """A hook of a sharded module. A copy of the hook does not have its effect, and torch.compile does not compile
+    it."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = torch.compiler.disable(call)
@@ -262,7 +263,7 @@ class Schedule:
             unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
 
     def _add(self, unit: _Unit, name: str, gradient: torch.Tensor) -> None:
-        """To the sums: at once, or from a device when it has arrived."""
+        """Add a gradient to the sums: at once, or when it has arrived from a device."""
         target, share = unit.sums[name], 1 / self._engine.topology.size
         if self._division.device is None:
             with torch.no_grad():
@@ -355,8 +356,8 @@ class Schedule:
             self._engine.load_part(part, part.values)
 
     def guard(self, module: nn.Module) -> None:
-        """For the module as a whole: its state isn't taken while parameters are empty, and its outputs are of the type
-        that the policy says."""
+        """Register hooks of the module as a whole. They refuse to take its state while parameters are empty, and give
+        its outputs the type that the policy names."""
         for part in module.modules():
             part.register_state_dict_pre_hook(Hook(self._before_state_dict))
             part.register_load_state_dict_pre_hook(Hook(self._before_load_state_dict))
@@ -385,7 +386,7 @@ def _current_pass() -> int:
 
 
 def _gets_gradient(parameter: nn.Parameter) -> bool:
-    """In the backward pass that is in progress."""
+    """Return whether the parameter gets a gradient in the backward pass that is in progress."""
     try:
         # as torch.autograd.graph's hooks do
         return torch._C._will_engine_execute_node(get_gradient_edge(parameter).node)

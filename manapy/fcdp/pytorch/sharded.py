@@ -133,7 +133,7 @@ class Sharded:
 
     @property
     def units(self) -> list[Unit]:
-        """What the module is divided into."""
+        """The units into which the module is divided."""
         return self._division.units
 
     def shard_optimizer(self, factory: Factory) -> Optimizer:

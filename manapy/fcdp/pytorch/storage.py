@@ -101,7 +101,7 @@ class DeviceStorage(UnitStorage):
         super().__init__(member, elements, device.place)
 
     def read_from(self, window: np.ndarray) -> None:
-        """From now on values come from there, the unit in the node's window, which is page-locked."""
+        """Take values from the unit in the node's window from now on. The window is page-locked."""
         self._window = to_tensor(window).view(torch.uint8)
 
     def take(self) -> np.ndarray:
@@ -130,7 +130,7 @@ class DeviceStorage(UnitStorage):
             self._read.synchronize()
 
     def show(self) -> None:
-        """As it will be when the copy is complete: computation waits for that."""
+        """Show the parameters as they will be when the copy is complete. Computation waits for the copy."""
         if self._arrived is not None:
             self._device.wait(self._arrived)
             self._arrived = None

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Optimizer(Protocol):
-    """What save and load need of an optimizer."""
+    """The part of an optimizer that save and load need."""
 
     def state(self) -> OptimizerState:
         """Its own arrays, not copies."""
@@ -279,7 +279,7 @@ def _plain(value: Any) -> Any:
 def _states(
     engine: Engine, index: Index, generators: Mapping[str, np.random.Generator], source: Path
 ) -> dict[str, Any]:
-    """Of this rank's generators."""
+    """Return the states of this rank's generators."""
     found = {}
     for name, generator in generators.items():
         if name not in index.generators:

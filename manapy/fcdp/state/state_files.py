@@ -47,7 +47,7 @@ class Want:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """What goes wrong with a file is raised as StateError in one line."""
+    """Raise every error of a file as StateError in one line."""
     try:
         from safetensors import SafetensorError
     except ImportError:
@@ -112,7 +112,8 @@ def commit(temporary: Path, directory: Path, index: Index) -> None:
 
 
 def plain(path: Path) -> Index:
-    """Of one file of whole parameters, by export or another tool, as if it were a state. Raises StateError."""
+    """Return the index of one file of whole parameters, by export or another tool, as if it were a state. Raises
+    StateError."""
     with _explained(path):
         from safetensors import safe_open
 

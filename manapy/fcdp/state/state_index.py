@@ -100,7 +100,8 @@ class Index:
     extra: Any = None
 
     def text(self) -> str:
-        """As it is written. Pieces are lists of file, start and stop: there are as many as tensors times ranks."""
+        """Return the index as text for its file. Pieces are lists of file, start and stop. There are as many as tensors
+        times ranks."""
         tensors = {
             key: {
                 "shape": tensor.shape,
@@ -113,7 +114,7 @@ class Index:
 
 
 def spans(unit: Unit, start: int, stop: int) -> Iterator[Span]:
-    """What of which parameter lies in [start, stop) of the flat unit; nothing for padding."""
+    """Yield the part of each parameter that lies in [start, stop) of the flat unit; nothing for padding."""
     begin = 0
     for name, shape in unit.parameters:
         end = begin + prod(shape)
@@ -124,17 +125,17 @@ def spans(unit: Unit, start: int, stop: int) -> Iterator[Span]:
 
 
 def chunk_file(number: int, ranks: int) -> str:
-    """Of the chunk of that number of each unit (rule 3 of units.py)."""
+    """Return the name of the file that has the chunk of this number of each unit (rule 3 of units.py)."""
     return f"shard-{number:05d}-of-{ranks:05d}.safetensors"
 
 
 def stored(key: str) -> str:
-    """What the tensor is called in files."""
+    """Return the name of the tensor in files."""
     return key.removeprefix("parameter/")
 
 
 def pieces(unit: Unit, layout: Layout) -> dict[str, tuple[Piece, ...]]:
-    """By parameter, the pieces that ranks write, each of its own chunk."""
+    """Return the pieces that ranks write, each of its own chunk, by parameter."""
     found: dict[str, list[Piece]] = {name: [] for name, _ in unit.parameters}
     for number in range(layout.ranks):
         chunk = layout.chunk(number)

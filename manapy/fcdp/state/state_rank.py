@@ -105,8 +105,8 @@ def prepare(
     name_of: Naming,
     where: Path,
 ) -> Reading:
-    """For a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or buffers are
-    missing or others."""
+    """Prepare to read a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or
+    buffers are missing or others."""
     if with_optimizer and index.optimizer is None:
         raise StateError(f"{where}: there is no state of an optimizer")
     names = optimizer_arrays(index) if with_optimizer else []
@@ -133,7 +133,7 @@ def _wants(kind: str, part: Part, values: np.ndarray, name_of: Naming) -> Iterat
 
 
 def _dtype(index: Index, kind: str, part: Part, name_of: Naming, where: Path) -> str | None:
-    """Of what the optimizer keeps for a unit: all of its parameters must have it, or none."""
+    """Return the dtype of what the optimizer keeps for a unit: all of its parameters must have it, or none."""
     keys = {f"{kind}/{name_of(part.unit, parameter)}": shape for parameter, shape in part.unit.parameters}
     dtype = next((index.tensors[key].dtype for key in keys if key in index.tensors), None)
     if dtype is not None:

@@ -72,11 +72,11 @@ class OtherHosts(Protocol):
 
     @property
     def mirrors(self) -> Sequence[Mirror]:
-        """Of the hosts that could be reached at the last look."""
+        """The mirrors of the hosts that could be reached at the last look."""
 
     @property
     def meetings(self) -> Sequence[clocks.Meeting]:
-        """With these hosts and with this host."""
+        """The meetings with these hosts and with this host."""
 
     @property
     def problems(self) -> Sequence[str]:

@@ -62,7 +62,7 @@ def ended(root: Path | None = None) -> list[Ended]:
 
 
 def beyond(found: Sequence[Ended], keep: int, before: float) -> list[Ended]:
-    """Those that do not fit into ``keep`` bytes, newest first, and have ended before a time."""
+    """Return the recordings that do not fit into ``keep`` bytes, newest first, and have ended before a time."""
     kept, old = 0, []
     for one in found:
         kept += one.bytes

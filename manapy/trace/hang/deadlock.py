@@ -13,8 +13,8 @@ from .waiting import cycle_in
 
 
 def find(search: Suspects) -> None:
-    """Accuse the rank that has left out the call for which the others of a knot wait; or else the whole knot. Also
-    accuse ranks that have gone on to Finalize without the call for which others wait."""
+    """Report the rank that has left out the call for which the others of a knot wait; or else the whole knot. Also
+    report ranks that have gone on to Finalize without the call for which others wait."""
     for knot in search.graph.knots:
         if set(knot) & search.accused:
             continue

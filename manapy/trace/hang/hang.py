@@ -5,15 +5,15 @@ The graph of waits is always built. Its ends are then checked in the order of Ca
 (halted.py); calls that do not match (mismatch.py); a knot of calls that wait for each other (deadlock.py); a rank
 outside MPI, or one that has ended, whose call others wait for (outside.py); and, if all have arrived, the transfer
 (stalled.py). The suspect is always a rank that waits for no other rank (the least advanced rank has no open wait on a
-peer). So its victims are never accused.
+peer). So its victims are never reported.
 
 Late is not hung. A rank outside MPI that computes, reads or writes is LATE, however long it takes. So is a rank whose
 activity is unknown. A rank is HUNG if its process does nothing by any measure (activity.py), or cannot go on whatever
 it does: dead, stopped, in a knot, finalized. A transfer is HUNG only if more than time proves it (stalled.py).
 
 Invariants
- 1. No rank is accused of a missing call that its trace could not show (invariant 1 of waitfor.py). Then the verdict is
-    UNKNOWN, unless another rank is proven guilty.
+ 1. No rank is reported for a missing call that its trace could not show (invariant 1 of waitfor.py). Then the verdict
+    is UNKNOWN, unless another rank is proven guilty.
  2. A rank outside MPI, or a transfer, is suspected only after the time of timeouts.py plus the uncertainty of its
     clock. Time in which a rank was ready to run and had no processor does not count.
  3. A snapshot of running rings is not taken at one moment. So a knot counts only if all its calls are older than FLOOR.
@@ -57,7 +57,7 @@ def verdicts(
     delays: the known waits of ranks for a processor.
     probe: a probe of the network between hosts.
     memory: what earlier looks at this job have learned; it is updated.
-    died: for a job that is over, the rank whose death was seen first. It is accused if its records prove nothing else,
+    died: for a job that is over, the rank whose death was seen first. It is reported if its records prove nothing else,
         because a stuck job is killed in the end.
     """
     if not len(trace.events) and not any(known.refused for known in trace.ranks.values()):

@@ -1,8 +1,8 @@
 """What each rank is doing now, and what it did since an earlier look: the rows of `manapy trace top`.
 
 Invariants
- 1. Nothing here accuses a rank. So pairs of messages that are only aligned by time (not `sure`, match.py) count like
-    others. A wait that is found by them is never longer than its call.
+ 1. Nothing here says that a rank is at fault. So pairs of messages that are only aligned by time (not `sure`,
+    match.py) count like others. A wait that is found by them is never longer than its call.
  2. Shares and rates refer to the time for which the rank's records are complete.
  3. A call that completes several requests has one wait: the longest.
 """

@@ -8,7 +8,7 @@ Invariants
  1. A watch acts on a verdict only if it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the
     watch's patience. A dead or stopped rank, and a proven deadlock, need no patience, unless a watch says otherwise
     (at_once). The last look at a job that has ended is final.
- 2. A printed verdict that is no longer found is withdrawn, unless the same rank is accused of something else.
+ 2. A printed verdict that is no longer found is withdrawn, unless another verdict names the same rank.
  3. A look without a result (UNKNOWN), or at a job that a checkpoint holds, changes nothing. If only the job's speed is
     unknown, this is a result: nobody is stuck.
 """
@@ -63,7 +63,7 @@ def taken_back(verdict: Verdict, stood: float, over: bool) -> str:
     """The sentence that withdraws a verdict that stood for so many seconds. over: the job has ended."""
     whose = f"rank {verdict.rank}" if verdict.rank is not None else "the job"
     how = "has ended well" if over else "goes on"
-    return f"taken back: {whose} {how} after {ago(stood)}; it was said: {verdict.sentence}"
+    return f"withdrawn: {whose} {how} after {ago(stood)}; the verdict was: {verdict.sentence}"
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Standing:
             )
         accused = {
             verdict.rank for verdict in findings
-        }  # A rank that was late may now be dead. A verdict on a knot may accuse no rank.
+        }  # A rank that was late may now be dead. A verdict on a knot may name no rank.
         gone = [one for one in before if not any(_same(one.verdict, verdict) for verdict in findings)]
         gone = [
             one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)

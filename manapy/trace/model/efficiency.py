@@ -40,7 +40,7 @@ class Efficiency:
 
     @property
     def figures(self) -> dict[str, float]:
-        """As data; the time to which they refer in seconds."""
+        """The figures as data, and the time to which they refer in seconds."""
         return {
             "parallel": round(self.parallel, 4),
             "load_balance": round(self.load_balance, 4),

@@ -16,6 +16,15 @@ Invariants
     entered it, and takes collective[block, k, replica].
  3. After its last block a rank computes for `closing`. Then it joins the gradient reduction over its replicas, and then
     the norm over all ranks. The norm ends the iteration.
+
+Limits, because no call lies between two pieces of work; verdicts name both:
+ 1. The first stage's optimizer is part of its first block. A first stage that stops between the optimizer and the first
+    forward pass is reported in the optimizer.
+ 2. Without TP, a last stage's forward and backward pass are one block. So are a first stage's backward pass and its
+    next forward pass.
+ 3. The wait of a blocking Send for its receiver (rendezvous) is no edge.
+ 4. A host that has been slow since the first iteration is found only if its ranks have peers (same stage) on other
+    hosts.
 """
 
 from __future__ import annotations

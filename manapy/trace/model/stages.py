@@ -11,6 +11,12 @@ Invariants
     shift later labels.
  2. A rank whose first calls are lost gets labels from its first gradient reduction on; the communicator's SEQ counts
     its iterations. Calls before the last pause of its recording count as lost.
+
+Stages may differ in their TP collectives. Their numbers are computed from the calls between messages, by stage, chunk
+and direction. Collectives that a last stage's forward and backward pass share are halved, so a few calls of a loss
+may be attributed to the other pass. The time between the last block and the first reduction is work. The exception: all
+replicas of a stage leave the reduction only after the last of them has come. Then they may have waited there, in a call
+that is not recorded.
 """
 
 from __future__ import annotations

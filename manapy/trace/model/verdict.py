@@ -1,7 +1,7 @@
 """The result of an analysis: one verdict for each fault, or one verdict that says healthy, or one that says why nothing
 is known.
 
-A verdict accuses a rank only of what the trace proves. If records were lost or clocks are too uncertain, it abstains
+A verdict reports of a rank only what the trace proves. If records were lost or clocks are too uncertain, it abstains
 and says so.
 """
 
@@ -59,7 +59,7 @@ class Verdict:
     """One verdict.
 
     sentence: a complete sentence, for people.
-    rank, peer: world ranks or None. An UNKNOWN verdict accuses no rank; its peer is a rank whose process may show more.
+    rank, peer: world ranks or None. An UNKNOWN verdict names no rank; its peer is a rank whose process may show more.
     iteration, micro: counted from 0.
     since_ns: when the fault began, on the job's clock.
     cost_ns: for SLOW, the time by which the iteration would be shorter without the fault (counterfactual). Without a

@@ -49,7 +49,7 @@ def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ve
             ("on the critical path", "time", "share, %"),
             [(what, Time(t * 1e9), round(100 * t / makespan)) for what, t in found.sums()],
         )
-        + table(("dearest blocks on it, against the median of all iterations", "own work", "usually"), dearest)
+        + table(("most expensive blocks on it, against the median of all iterations", "own work", "usually"), dearest)
     )
 
 

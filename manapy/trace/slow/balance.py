@@ -11,6 +11,7 @@ Invariants
  2. Micro-batches are called unequal only if the data show it: a micro-batch that is long in one block is also long in
     others. Scatter that only one block has comes from the machine.
  3. An optimizer or a data loader before the first block of a stage is not part of its balance.
+ 4. A loss of a tenth of the iteration or more is a verdict. In a job that is watched it is no alarm.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from ..model.graph import Timing
 from ..model.verdict import Cause, Phase
 
 NEARLY = 0.9  # a gain of this share of another one counts as nearly as much
-ALIKE = 0.5  # ranks of a host with at least this share of its largest excess are slow alike
+ALIKE = 0.5  # ranks of a host with at least this share of its largest excess are equally slow
 LEARN = 0.1  # weight of an iteration in the running averages
 
 
@@ -34,7 +34,7 @@ class Finding:
 
     cost, took, expected, length: seconds. length: of the iteration.
     vertex: of a single block. None: the fault is in a whole rank or link, the gradient reduction, or a whole iteration.
-    ranks: all ranks (of one host) that are slow alike.
+    ranks: all ranks (of one host) that are equally slow.
     chronic: number of iterations, if the sequential test found it; 0: found in this slow iteration.
     sampled: the waits of its ranks for a processor are known.
     """

@@ -10,8 +10,8 @@ collectives, where the last rank keeps all others waiting.
 
 Invariants
  1. Own time is time outside MPI: a rank is never blamed for waiting.
- 2. Delays that a pipeline bubble absorbs cost nothing, and no rank is accused of them.
- 3. If all ranks are slower, none is accused: after CHANGE iterations this is the expected time.
+ 2. Delays that a pipeline bubble absorbs cost nothing, and no rank is reported for them.
+ 3. If all ranks are slower, none is reported: after CHANGE iterations this is the expected time.
  4. Transfers are times between two clocks: an excess below their uncertainty does not count.
  5. Delays that a rank's waits for a processor can explain (runqueue.py) are attributed to its processor, not to its
     work or the network.
@@ -470,7 +470,7 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
         confidence=0.95 if first.cause is Cause.COMPUTE else 0.85,
         evidence=(
             f"iteration {first.iteration} took {span(int(first.length * 1e9))}, {usual}",
-            *((f"slow alike: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
+            *((f"equally slow: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
         ),
         alternatives=() if all(f.sampled for f in group) or first.chronic else (UNSAMPLED,),
         action=ACTIONS[first.cause],

@@ -11,8 +11,9 @@ is larger. It compares each rank's own work since the collective before, between
 is blamed for the time by which its work exceeded that of every other rank, less the time that it spent in calls
 meanwhile, because it may have waited there. Time before calls that only test (Test, Iprobe) does not count as work.
 
-If a few collectives caused most of the cost, they are reported as single events; otherwise the cost is reported as a
-habit of the rank.
+If fewer than FEWEST collectives caused most of the cost, they are reported as single events; otherwise the cost is
+reported as a habit of the rank. A rank is starved only if its waits for a processor are known in most of its cost, and
+exceed those of its peers.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
     if uneven >= SHARE * window and not found:
         evidence = (
             *evidence,
-            f"ever different ranks are the last to come to collectives: {uneven / window:.0%} of the time is lost to"
-            " unequal work, or to what disturbs it",
+            f"the last rank to reach a collective keeps changing: {uneven / window:.0%} of the time is lost to unequal"
+            " work, or to what disturbs it",
         )
     return found or [
         Verdict(State.HEALTHY, f"healthy: no straggler in {count} collectives over {span(window)}", evidence=evidence)

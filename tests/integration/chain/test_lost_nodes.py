@@ -82,7 +82,8 @@ def job(make_job: Callable[..., Job], nodes: Cluster, env: dict[str, str]) -> Jo
 
 @contextmanager
 def held_open(path: Path) -> Iterator[Callable[[], bool]]:
-    """Whoever opens a file waits meanwhile (fcntl(2), leases). The result tells whether somebody does."""
+    """Keep a file open with a lease, so that every process that opens it waits (fcntl(2)). The result tells whether a
+    process waits."""
     waiting: list[int] = []
     before = signal.signal(signal.SIGIO, lambda number, _: waiting.append(number))
     file = os.open(path, os.O_RDWR)

@@ -135,7 +135,7 @@ def test_incremental_images(job: Job, undisturbed: bytes, redundancy: str) -> No
     job.restart()
     log = job.dir / "coordinator.log"
     for path in paths:
-        until(lambda: re.search(rf"{path}: \d+ lost .* were made again", log.read_text()), log.read_text)
+        until(lambda: re.search(rf"{path}: \d+ lost .* were recreated", log.read_text()), log.read_text)
     job.kill()
     shutil.rmtree(images_of(NAMES[2]))
     job.mpirun = emulated.mpirun(NAMES[0], ",".join(f"{name}:1" for name in NAMES))
@@ -173,7 +173,7 @@ def test_one_node_after_the_other(job: Job, undisturbed: bytes, redundancy: str)
         job.kill()
         shutil.rmtree(images_of(node))
         job.restart()
-        until(lambda: len(re.findall(rf"{path}: [1-9] lost .* were made again", log.read_text())) == run, log.read_text)
+        until(lambda: len(re.findall(rf"{path}: [1-9] lost .* were recreated", log.read_text())) == run, log.read_text)
     goes_on(job, undisturbed, path, last)
 
 

@@ -100,7 +100,7 @@ def test_taken_back(job: Run, undisturbed: bytes) -> None:
     job.wait_for_event("withdrawn")
     job.finish()
     assert job.ends() == ["finished"] and not job.events("hung")
-    assert "taken back: rank 1 goes on" in job.output()
+    assert "withdrawn: rank 1 goes on" in job.output()
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 

@@ -116,13 +116,13 @@ def test_the_image_is_of_the_moment_of_capture(make_job: Callable[..., Job], asi
     assert published(job) == before
     wake(stopped)
     taken = request.result(PATIENCE)
-    assert re.fullmatch(r"the job stood for \d+ ms; published after [0-9.]+ s", taken.remark)
+    assert re.fullmatch(r"the job was paused for \d+ ms; published after [0-9.]+ s", taken.remark)
     assert not writers(job.pids())
     job.kill()
     assert manapy("verify", job.dir).returncode == 0
     job.restart_by_command(*BESIDE)
     job.wait_until_it_runs()
-    assert "the job stood for" in take(job).remark
+    assert "the job was paused for" in take(job).remark
     ends_well(job)
 
 
@@ -130,7 +130,7 @@ def test_command_says_both_times(make_job: Callable[..., Job]) -> None:
     job = changing(make_job(1), 1)
     done = manapy("checkpoint", job.dir)
     assert done.stdout.strip() == str(job.dir / "ckpt-000001")
-    assert re.search(r"the job stood for \d+ ms; published after [0-9.]+ s\n", done.stderr)
+    assert re.search(r"the job was paused for \d+ ms; published after [0-9.]+ s\n", done.stderr)
     ends_well(job)
 
 
@@ -162,7 +162,7 @@ def test_own_children(
 
 
 def test_killed_writer(make_job: Callable[..., Job], aside: ThreadPoolExecutor) -> None:
-    """The checkpoint fails, the job goes on, and its next images are written while it stands."""
+    """The checkpoint fails, the job goes on, and its next images are written while it is paused."""
     job = changing(make_job())
     take(job)
     request, stopped = stopped_writers(job, aside)
@@ -172,7 +172,7 @@ def test_killed_writer(make_job: Callable[..., Job], aside: ThreadPoolExecutor) 
     until(lambda: not any(map(is_alive, stopped)), "the writers' end")
     assert not list(job.dir.glob("tmp-*")) and (job.dir / "latest").resolve().name == before
     goes_on(job)
-    assert take(job).remark.endswith("(written while the job stood: an earlier writer was killed)")
+    assert take(job).remark.endswith("(written while the job was paused: an earlier writer was killed)")
     ends_well(job)
 
 
@@ -234,7 +234,7 @@ def test_disk_full(make_job: Callable[..., Job]) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can replace /proc/meminfo")
 def test_too_little_memory(make_job: Callable[..., Job], tmp_path: Path) -> None:
-    """The images are written while the job stands, and the answer says why."""
+    """The images are written while the job is paused, and the answer says why."""
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 16777216 kB\nMemAvailable: 4096 kB\n")
     writes_while_it_stands(make_job, {"/proc/meminfo": meminfo}, "the host has too little free memory for a copy")
@@ -273,7 +273,7 @@ def writes_while_it_stands(make_job: Callable[..., Job], files: dict[str, Path],
     """A job whose ranks see these files in place of the system's. It says why."""
     mounts = " && ".join(f"mount --bind {path} {place}" for place, path in files.items())
     job = changing(make_job(mpirun=["unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh", BIN / "mpirun"]))
-    assert take(job).remark.endswith(f"(written while the job stood: {reason})")
+    assert take(job).remark.endswith(f"(written while the job was paused: {reason})")
     assert reason in (job.dir / "coordinator.log").read_text()
     assert manapy("verify", job.dir).returncode == 0
     ends_well(job)

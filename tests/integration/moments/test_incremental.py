@@ -191,7 +191,7 @@ def _needed(older: Path, newer: Path) -> int:
 
 
 def test_a_killed_writer_between(make_job: Callable[..., Job], mostly_idle: Path) -> None:
-    """The rank then writes while it stands, from the same base. (With pagemap, so few changes need no writer.)"""
+    """The rank then writes while it is paused, from the same base. (With pagemap, so few changes need no writer.)"""
     job = idle(make_job(1), mostly_idle, *BESIDE, way="hash", megabytes=64)
     base = job.checkpoint()
     go(job, 1)

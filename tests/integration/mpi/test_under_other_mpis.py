@@ -253,13 +253,13 @@ print("ok")
     ids=["mpich", "intelmpi"],
 )
 def test_mpich_under_open_mpis_mpirun(tmp_path: Path, library: Launcher, words: str) -> None:
-    """Each rank would be alone."""
+    """Each rank would become a job of its own."""
     OPEN_MPI_4.skip_if_missing()
     library.skip_if_missing()
     program = [sys.executable, "-c", "from mpi4py import MPI"]
     launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", library.library]
     done = run([*OPEN_MPI_4.mpirun, "-n", "2", *launch, *program], env={**os.environ, **ENVIRONMENT})
-    lines = [line for line in done.stderr.splitlines() if "each rank would be alone" in line]
+    lines = [line for line in done.stderr.splitlines() if "each rank would become a job of its own" in line]
     assert len(lines) == 1 and words in lines[0], done.stderr  # a slow mpirun lets rank 1 say "rank 0 died", too
     assert done.returncode == 1
 
@@ -301,6 +301,6 @@ def test_open_mpi_under_mpichs_mpirun(tmp_path: Path) -> None:
     library = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
     launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", library]
     done = run([*MPICH.mpirun, "-n", "2", *launch, *program])
-    lines = [line for line in done.stderr.splitlines() if "each rank would be alone" in line]
+    lines = [line for line in done.stderr.splitlines() if "each rank would become a job of its own" in line]
     assert done.returncode == 1 and lines
     assert all("use Open MPI's /usr/bin/mpirun.openmpi" in line for line in lines)

@@ -17,7 +17,7 @@ def stop(job: Job, *options: str) -> subprocess.Popen[str]:
 
 
 def test_later_stop(make_job: Callable[..., Job], undisturbed: bytes) -> None:
-    """An order is shown, taken back, given again, and the job ends as ordered. It continues."""
+    """An order is shown, withdrawn, given again, and the job ends as ordered. It continues."""
     job = make_job(2)
     job.hold(MIDDLE)
     job.start_solver()
@@ -26,7 +26,7 @@ def test_later_stop(make_job: Callable[..., Job], undisturbed: bytes) -> None:
     ordered = stop(job, "--before", far.isoformat(timespec="seconds"))
     until(lambda: f"the job ends before {far:%F %T}" in job.status()["waiting"], job.report)
     assert "the job goes on" in manapy("stop", job.dir, "--cancel").stdout
-    assert "taken back" in ordered.communicate(timeout=60)[1] and ordered.returncode == 1
+    assert "was withdrawn" in ordered.communicate(timeout=60)[1] and ordered.returncode == 1
     ordered = stop(job, "--next")
     until(lambda: "the job ends with its next checkpoint" in job.status()["waiting"], job.report)
     path = job.checkpoint()

@@ -119,7 +119,7 @@ def test_restart_from_background(make_job: Callable[..., Job], built: Callable[[
     job = make_job(1)
     through_generations(job, built(kind), 1, ["--background", "auto"])
     log = (job.dir / "coordinator.log").read_text()
-    assert "the job stood for" in log and "written while the job stood" not in log
+    assert "the job was paused for" in log and "written while the job was paused" not in log
 
 
 # A second checkpoint loses an empty datagram that the first one has found in a queue: SO_PEEK_OFF skips it.

@@ -1,4 +1,4 @@
-"""TCP connections between processes of a job: kept by a checkpoint, and made again by a restart."""
+"""TCP connections between processes of a job: kept by a checkpoint, and recreated by a restart."""
 
 from __future__ import annotations
 

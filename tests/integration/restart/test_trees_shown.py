@@ -89,7 +89,7 @@ def test_of_living_ranks(job: Job, wide: str) -> None:
 
     os.kill(first["wide"]["pid"], signal.SIGSTOP)
     assert trees(job)[0] == {} and sorted(trees(job)[1]) == NAMES
-    assert "rank 0: it does not say which processes it has" in status(job, "--rank", "0")
+    assert "rank 0 has not reported its processes" in status(job, "--rank", "0")
     os.kill(first["wide"]["pid"], signal.SIGCONT)
     end(job)
 

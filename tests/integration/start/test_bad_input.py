@@ -170,7 +170,7 @@ def test_mpi_of_another_family(tmp_path: Path) -> None:
     library = build(tmp_path / "libmpi.so.40", text, *SHARED)
     done = launch("--mpi", library, sys.executable, "-c", "from mpi4py import MPI", cwd=tmp_path)
     assert done.returncode != 0
-    assert re.search(r"is Open MPI: each rank would be alone.*libmpi\.so\.40", done.stderr + done.stdout)
+    assert re.search(r"is Open MPI: each rank would become a job of its own.*libmpi\.so\.40", done.stderr + done.stdout)
 
 
 def test_unwritable_job_directory(tmp_path: Path) -> None:

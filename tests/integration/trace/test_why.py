@@ -249,7 +249,7 @@ def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
     said = [line for line in done.stdout.splitlines() if " late, outside MPI for " in line]
     assert len(said) == 2, done.stdout
     assert said[0].startswith(f"rank 0 ({os.uname().nodename}) is late") and "has not called MPI_Barrier" in said[0]
-    assert said[1].startswith("taken back: rank 0 goes on after ") and said[1].endswith(said[0])
+    assert said[1].startswith("withdrawn: rank 0 goes on after ") and said[1].endswith(said[0])
     job.finish()
 
 

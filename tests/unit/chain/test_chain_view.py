@@ -186,7 +186,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
         "attempt 2 crashed: rank 1 died on b",
         "left out: /x/ckpt-000007: damaged",
         "hung: a deadlock",
-        "taken back: a deadlock",
+        "withdrawn: a deadlock",
         "certain: a deadlock; evidence: /x/e",
         "step 1: all ranks run",
         "from a newer version",

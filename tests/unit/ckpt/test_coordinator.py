@@ -343,7 +343,7 @@ def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: py
         command = await fake.ask("CHECKPOINT continue -1")
         assert await command.until("PROGRESS") == f"PROGRESS {reason}"
         monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 0.0)  # the time has expired
-        assert (await command.end())[-1].startswith(f"RESULT failed {reason}; they no longer try")
+        assert (await command.end())[-1].startswith(f"RESULT failed {reason}; these ranks have stopped trying")
         assert (await fake.status())["waiting"] == [reason]
         monkeypatch.setattr(processes, "RESERVED", 0)
         await fake.join(*fake.ranks[1:])
@@ -459,11 +459,11 @@ def test_stop_before_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_stop_is_taken_back(tmp_path: Path, order: str, text: str) -> None:
     async def test(fake: FakeJob) -> None:
-        assert "nobody has ordered" in (await fake.command("STOP cancel"))[-1]
+        assert "there is no pending `manapy stop" in (await fake.command("STOP cancel"))[-1]
         stopped = asyncio.ensure_future(fake.command(f"STOP {order}"))
         await ordered(fake, f"the job ends {text}")
         assert (await fake.command("STOP cancel"))[-1].startswith("RESULT ok")
-        assert "taken back" in (await stopped)[-1]
+        assert "was withdrawn" in (await stopped)[-1]
         assert "ok" in await fake.checkpoint()
         assert job.read(fake.dir).state == "running"
 

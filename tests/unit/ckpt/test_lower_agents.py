@@ -159,8 +159,8 @@ def test_lost_on_its_way_to_the_agent_above(tmp_path: Path) -> None:
 
 
 def test_strangers_at_the_port_of_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It serves only agents of the job, each under a name of its own. Who says nothing leaves when another one
-    comes, and who never ends a line leaves at once."""
+    """The agent serves only agents of the job, each under a name of its own. A stranger that sends nothing is closed
+    when another one comes. A stranger that never ends a line is closed at once."""
     monkeypatch.setattr(joining, "JOIN_SECONDS", 0.0)
 
     async def test(fake: FakeJob) -> None:

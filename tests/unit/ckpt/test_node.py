@@ -170,7 +170,7 @@ def test_strangers_at_the_agent(tmp_path: Path) -> None:
 
 
 def test_no_descriptors_are_free(caplog: pytest.LogCaptureFixture) -> None:
-    """Who comes is sent away at once, and can come later."""
+    """A new connection is closed at once. A later one succeeds."""
     taken: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         door, where = ListeningSocket(listener), listener.getsockname()

@@ -42,7 +42,7 @@ def test_ranks_run_before_the_publication(tmp_path: Path) -> None:
         assert not fake.published()
         persist(fake, 0, 1)
         answer = await request
-        assert answer.startswith(f"RESULT ok {fake.dir}/ckpt-000001 the job stood for ")
+        assert answer.startswith(f"RESULT ok {fake.dir}/ckpt-000001 the job was paused for ")
         assert fake.published() == ["ckpt-000001"] and not fake.temporary()
         assert "written while" not in answer
 
@@ -52,7 +52,7 @@ def test_ranks_run_before_the_publication(tmp_path: Path) -> None:
 def test_says_why_a_rank_stood(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[1].why_not = "too little memory"
-        assert (await fake.checkpoint()).endswith(" (written while the job stood: too little memory)")
+        assert (await fake.checkpoint()).endswith(" (written while the job was paused: too little memory)")
 
     play_background(tmp_path, test)
 

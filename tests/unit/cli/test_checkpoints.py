@@ -269,7 +269,7 @@ def test_checkpoint_of_another_user(job: Path, mpirun: Path, what: str) -> None:
     os.chown(path, 0, 0)
     path.chmod(0o777)
     done = restart(job, "--mpirun", mpirun, "--unsigned")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is writable for others (mode 0777)" in done.stderr
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is writable by others (mode 0777)" in done.stderr
     assert not Path(f"{mpirun}.arguments").exists()
 
 

@@ -77,7 +77,7 @@ def test_whole_trees() -> None:
         "rank 0:",
         "  0 sh (MPI process): sleeping",
         "  └─ 1 sh: sleeping, known to the program as 2",
-        "rank 7: it does not say which processes it has: is process 7 stopped?",
+        "rank 7 has not reported its processes; process 7 may be stopped",
     ]
 
 

@@ -47,6 +47,11 @@ def test_comments_that_mean_nothing(comment: str) -> None:
         console.read(PAGE + f"<!-- {comment} -->\n")
 
 
+def test_two_backslashes_at_the_end_of_a_line() -> None:
+    with pytest.raises(ValueError, match="two backslashes"):
+        console.read(PAGE.replace("\\\n", "\\\\\n"))
+
+
 def run(*commands: console.Command) -> list[str]:
     """What is not as the commands say, for each that has begun."""
     done = subprocess.run(

@@ -217,7 +217,7 @@ def _line(checkpoint: Path) -> list[_Link]:
 
 
 def _shared(line: list[_Link], ranks: set[int]) -> set[int]:
-    """Those of the ranks whose images, all that they need, the shared level has."""
+    """Return those of the ranks for which the shared level has all images that they need."""
 
     def is_there(rank: int, link: _Link) -> bool:
         return local.is_image(link.path / link.manifest.ranks[rank].image, link.manifest.ranks[rank])
@@ -226,7 +226,7 @@ def _shared(line: list[_Link], ranks: set[int]) -> set[int]:
 
 
 def _lost(manifest: publish.Manifest, ranks: list[int]) -> str:
-    """For people: whose images are lost."""
+    """Return a line for people that says whose images are lost."""
     hosts = list(dict.fromkeys(manifest.ranks[rank].host for rank in ranks))
     what = f"only host {', '.join(hosts)} had the image{'s' * (len(ranks) > 1)} of {name_ranks(ranks)}"
     if (code := manifest.levels.code) is None:

@@ -22,7 +22,7 @@ Order = Callable[..., Coroutine[Any, Any, list[str]]]
 
 
 def groups(code: Code | None) -> list[Group]:
-    """Those of a checkpoint."""
+    """Return the groups of hosts of a checkpoint."""
     if code is None:
         return []
     return [Group(number, tuple(members), code.spare) for number, members in enumerate(code.groups)]
@@ -154,13 +154,13 @@ def _spares(group: Group, stripe: int, spare: Mapping[str, str]) -> list[Block]:
 
 
 def _found(blocks: Iterable[Block], places: Mapping[str, list[str]]) -> list[list[Any]]:
-    """As orders name them."""
+    """Return blocks in the form that orders have: number, number of the host, path, offset."""
     numbers = {host: number for number, host in enumerate(places)}
     return [[block.number, numbers[block.host], block.path, block.offset] for block in blocks]
 
 
 async def _all(orders: Sequence[Coroutine[Any, Any, list[str]]]) -> list[list[str]]:
-    """What hosts answer, when all have answered. Raises CheckpointError, the first one."""
+    """Return the answers of all hosts, when all have answered. Raises the first CheckpointError."""
     done = await asyncio.gather(*orders, return_exceptions=True)
     for result in done:
         if isinstance(result, BaseException):

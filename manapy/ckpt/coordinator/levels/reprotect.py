@@ -1,4 +1,4 @@
-"""After a restart: copies and spare blocks of the continued checkpoint that were lost with hosts are made again, beside
+"""After a restart: copies and spare blocks of the continued checkpoint that were lost with hosts are recreated, beside
 the running ranks. So the job survives the loss of another host before its next checkpoint.
 
 Invariants
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class Reprotect:
-    """Of one checkpoint. ``now``: the host of each rank. ``near``: the ranks whose images each host has. ``spare``: the
-    spare blocks of each host, and their sizes."""
+    """The repair of one checkpoint's protection. ``now``: the host of each rank. ``near``: the ranks whose images each
+    host has. ``spare``: the spare blocks of each host, and their sizes."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Reprotect:
             if have and not any(partners[one] in have for one in have):
                 moves.append((have[0], partners[have[0]], entry.image))
         await self._move(moves)
-        log.info("%s: %d lost copies were made again", self._checkpoint, len(moves))
+        log.info("%s: %d lost copies were recreated", self._checkpoint, len(moves))
 
     async def _encode(self, group: Group) -> None:
         """All spare blocks of a group."""
@@ -79,7 +79,7 @@ class Reprotect:
         root = self._manifest.levels.local
         await self._storage.protect.encode(root, self._checkpoint.name, [group], at, self._manifest.ranks, there)
         made = len(group.members) * group.spare - len(there)
-        log.info("%s: %d lost spare blocks were made again", self._checkpoint, made)
+        log.info("%s: %d lost spare blocks were recreated", self._checkpoint, made)
 
     def _homes(self, group: Group) -> dict[str, str]:
         """A host for each member of a group, if possible one that has its images (invariant 2)."""

@@ -102,7 +102,7 @@ class Storage:
         return Levels(str(self._root), False, self._policy.partner, self._code, bool(self.sets))
 
     def record(self) -> dict[str, Any]:
-        """What the manifest says of this."""
+        """Return the entry of the manifest that names the levels."""
         return {"levels": self.levels.record()} if self._root is not None else {}
 
     async def check(self, hosts: Sequence[str]) -> None:
@@ -291,7 +291,7 @@ class Storage:
     # ---- orders
 
     async def order(self, host: str, verb: str, *words: str) -> list[str]:
-        """What the agent of a host answers to an order. Raises CheckpointError."""
+        """Return the answer of a host's agent to an order. Raises CheckpointError."""
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(AGENT_SECONDS):

@@ -103,7 +103,7 @@ def test_image_of_another_user(good: Path) -> None:
         image.verify(good)
     os.chown(good, 0, 0)
     good.chmod(0o620)
-    with pytest.raises(ImageError, match="is writable for others"):
+    with pytest.raises(ImageError, match="is writable by others"):
         image.verify(good)
 
 

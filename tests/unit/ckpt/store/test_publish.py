@@ -238,7 +238,7 @@ def test_late_images_do_not_keep_a_cancelled_checkpoint(job: Path) -> None:
 
 
 def test_an_older_jobs_checkpoints_stay(job: Path, place: Path) -> None:
-    """The job directory was deleted and made again: checkpoints elsewhere aren't overwritten."""
+    """The job directory was deleted and recreated: checkpoints elsewhere aren't overwritten."""
     old = take(job, place)
     for name in ("ckpt-000001", "latest"):
         (job / name).unlink()

@@ -294,7 +294,7 @@ def test_frames_that_do_not_shrink(tmp_path: Path, frame: Callable[[bytes], byte
 
 @pytest.mark.parametrize("field", ["kind", "address", "bytes", "stored"])
 def test_the_seal_covers(field: str) -> None:
-    """Whoever changes one of these cannot make the seal of the run."""
+    """A run in which one of these fields was changed does not have the seal of the run."""
     library = image._library()
     run = image.RunStruct(kind=image.RUN_ZIPPED, address=images.ARENA, bytes=8192, stored=100)
     other = image.RunStruct.from_buffer_copy(run)

@@ -125,7 +125,7 @@ def test_the_critical_path_in_numbers() -> None:
     path = sorted(on, key=lambda block: float(str(block["x"])))
     ends = [float(str(block["x"])) + float(str(block["width"])) for block in path]
     assert all(abs(float(str(after["x"])) - end) < 3 for after, end in zip(path[1:], ends, strict=False))
-    first, second = page.text.split("on the critical path\n")[1].split("dearest blocks on it")
+    first, second = page.text.split("on the critical path\n")[1].split("most expensive blocks on it")
     shares = [int(line) for line in first.splitlines() if line.isdigit()]
     assert "forward work" in first and len(shares) >= 5 and 97 <= sum(shares) <= 103
     name, took, usually = second.splitlines()[3:6]
@@ -140,7 +140,7 @@ def test_a_link_on_the_critical_path() -> None:
     """If a sender waits for its previous message, the path goes through that message, not through the sender's work."""
     model = replace(MODEL, synchronous=True)
     page, _ = made(simulated(Fault(Kind.LINK, 5, 4, factor=200, until=5), model=model), model.schedule)
-    sums = page.text.split("on the critical path\n")[1].split("dearest blocks on it")[0].split("\n")
+    sums = page.text.split("on the critical path\n")[1].split("most expensive blocks on it")[0].split("\n")
     shares = [int(line) for line in sums if line.isdigit()]
     assert 97 <= sum(shares) <= 103 and int(sums[sums.index("messages between stages") + 2]) > 50, sums
 
