@@ -120,7 +120,7 @@ CIRCLES = {
     ("lowerhalf/trace/preload/abi.c", "lowerhalf/trace/preload/recorder_calls.c"),
     # A thread that enters from inside a callback has a record of its own.
     ("wrappers/core/cross.c", "wrappers/core/callback.c"),
-    # After a restart datatypes are made again by the constructors.
+    # After a restart the constructors recreate datatypes.
     ("wrappers/datatype/datatype.c", "wrappers/datatype/datatype_new.c"),
     # MPI_Wait and MPI_Test are beside the slots. They use the loops of wait.c, which use the slots.
     ("wrappers/p2p/request.c", "wrappers/p2p/wait.c"),
