@@ -511,7 +511,7 @@ bool mpy_control_ready_and_wait_go(char *error, size_t n) {
     bool go = plane.go == GO_GIVEN;
     pthread_mutex_unlock(&plane.go_lock);
     if (!go)
-        snprintf(error, n, "the coordinator is lost; the restart cannot go on (see %s/coordinator.log)",
-                 plane.config.job->dir);
+        mpy_reason(error, n, "the coordinator is lost; the restart cannot go on (see %s/coordinator.log)",
+                   plane.config.job->dir);
     return go;
 }

@@ -178,10 +178,8 @@ int mpy_maps_check(char *error, size_t n) {
     int bad = count < 0 ? -1 : 0;
     for (long i = 0; i < count && !bad; i++) {
         if (!strncmp(maps[i].path, "/dev/", 5) && !mpy_memory_file_is_posix(maps[i].path) &&
-            strcmp(maps[i].path, "/dev/zero")) {
-            snprintf(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
-            bad = -1;
-        }
+            strcmp(maps[i].path, "/dev/zero"))
+            bad = mpy_reason(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
     }
     if (count >= 0) mpy_maps_free(maps, count);
     return bad;

@@ -389,8 +389,8 @@ static int still_running(char *error, size_t n) {
             if (records[i].was_busy)
                 strcpy(where, "it stays in a signal handler, or in MPI, where a restart could not continue it");
             else if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
-            snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where,
-                     STOP_SECONDS);
+            mpy_reason(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid),
+                       where, STOP_SECONDS);
         }
     return -1;
 }
@@ -479,7 +479,7 @@ void mpy_stop_describe(int i, mpy_image_thread_t *out) {
 static record_t *of_hooks(char *error, size_t n) {
     for (int i = 0; i < nrecords; i++)
         if (records[i].state == STOPPED && records[i].mpi_slot == 0) return &records[i];
-    snprintf(error, n, "the thread that called MPI_Init has ended");
+    mpy_reason(error, n, "the thread that called MPI_Init has ended");
     return NULL;
 }
 
@@ -497,6 +497,6 @@ int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n) {
         if (r->command == WAIT) break;
         mpy_futex_wait(&progress, seen);
     }
-    if (hook_result) snprintf(error, n, "%s", hook_error);
+    if (hook_result) mpy_reason(error, n, "%s", hook_error);
     return hook_result;
 }

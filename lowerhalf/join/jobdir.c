@@ -106,9 +106,8 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
         if (held && !live) pause_ms(20);
     }
     if (live) {
-        snprintf(error, n,
-                 "the job in %s is still running; stop it first (manapy stop %s), or name another directory with --dir",
-                 dir, dir);
+        mpy_reason(error, n, "the job in %s is still running; stop it first (manapy stop %s), or name another "
+                   "directory with --dir", dir, dir);
         close(fd);
         return false;
     }
@@ -181,9 +180,9 @@ bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && getrandom(job->secret, MPY_SECRET_BYTES, 0) == MPY_SECRET_BYTES &&
               write(fd, job->secret, MPY_SECRET_BYTES) == MPY_SECRET_BYTES;
-    if (!ok) snprintf(error, n, "%s: %s", path, strerror(errno));
+    if (!ok) mpy_reason(error, n, "%s: %s", path, strerror(errno));
     if (fd >= 0 && close(fd) < 0 && ok) {
-        snprintf(error, n, "%s: %s", path, strerror(errno));
+        mpy_reason(error, n, "%s: %s", path, strerror(errno));
         ok = false;
     }
     return ok;
@@ -227,7 +226,7 @@ bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_
     int cause = errno;
     if (fd >= 0 && close(fd) < 0) cause = errno, ok = false;
     if (ok && rename(temporary, path) < 0) cause = errno, ok = false;
-    if (!ok) snprintf(error, n, "%s: %s", path, strerror(cause));
+    if (!ok) mpy_reason(error, n, "%s: %s", path, strerror(cause));
     mpy_text_free(&t);
     return ok;
 }

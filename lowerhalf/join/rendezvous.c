@@ -78,8 +78,8 @@ bool mpy_job_address(struct sockaddr_storage *out, socklen_t *size, char *error,
         freeifaddrs(interfaces);
     }
     if (!found)
-        snprintf(error, n, "host %s has no address that other hosts can reach; set MANAPY_ADDRESS",
-                 given != NULL ? given : name);
+        mpy_reason(error, n, "host %s has no address that other hosts can reach; set MANAPY_ADDRESS",
+                   given != NULL ? given : name);
     return found;
 }
 
@@ -94,7 +94,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
         getsockname(fd, (struct sockaddr *)&address, &full) < 0 ||
         getnameinfo((struct sockaddr *)&address, full, job->host, sizeof job->host, service, sizeof service,
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-        snprintf(error, n, "cannot open the coordinator's socket: %s", strerror(errno));
+        mpy_reason(error, n, "cannot open the coordinator's socket: %s", strerror(errno));
         mpy_fd_close(fd);
         return -1;
     }
@@ -237,7 +237,7 @@ static bool follow(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_
         if (!mpy_agreement_follow(pmi, round, text + 1, options->check, error, n)) return false;
     }
     if (text[0] == 'E') {
-        snprintf(error, n, "%s", text + 1);
+        mpy_reason(error, n, "%s", text + 1);
         *say = false;
         return false;
     }

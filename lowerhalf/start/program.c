@@ -10,6 +10,7 @@
  *     the list in another variable.)
  */
 #include "program.h"
+#include "base/reason.h"
 #include "preload.h"
 #include <ctype.h>
 #include <errno.h>
@@ -49,8 +50,8 @@ static int search(const char *name, char **found, char *error, size_t n) {
         }
         free(copy);
     }
-    if (code == 127) snprintf(error, n, "cannot run '%s': no such program (give its path, or check PATH)", name);
-    if (code == 126) snprintf(error, n, "cannot run '%s': not an executable file (check its permissions)", name);
+    if (code == 127) mpy_reason(error, n, "cannot run '%s': no such program (give its path, or check PATH)", name);
+    if (code == 126) mpy_reason(error, n, "cannot run '%s': not an executable file (check its permissions)", name);
     return code;
 }
 
@@ -73,10 +74,10 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
         int fd = open(out->path, O_RDONLY | O_CLOEXEC);
         ssize_t got = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
         if (fd >= 0) close(fd);
-        if (got < 0) { snprintf(error, n, "cannot read '%s': %s", out->path, strerror(errno)); return 126; }
+        if (got < 0) { mpy_reason(error, n, "cannot read '%s': %s", out->path, strerror(errno)); return 126; }
         if (got >= 4 && !memcmp(head, "\177ELF", 4)) return 0;
         if (depth == 4) {
-            snprintf(error, n, "cannot run '%s': its interpreters are nested too deeply", out->path);
+            mpy_reason(error, n, "cannot run '%s': its interpreters are nested too deeply", out->path);
             return 126;
         }
         if (head[0] != '#' || head[1] != '!') { /* execvp's fallback: run /bin/sh */
@@ -95,8 +96,8 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
         out->path = parts[0];
         code = runnable(out->path);
         if (code)
-            snprintf(error, n, "cannot run '%s': its interpreter '%s' is missing or not executable",
-                     out->argv[*arg ? 2 : 1], out->path);
+            mpy_reason(error, n, "cannot run '%s': its interpreter '%s' is missing or not executable",
+                       out->argv[*arg ? 2 : 1], out->path);
     }
     return code;
 }

@@ -8,6 +8,7 @@
  *     the start, with a guard page below. Untouched pages use no memory.
  */
 #include "stack.h"
+#include "base/reason.h"
 #include "isolate/arena.h"
 #include <elf.h>
 #include <linux/prctl.h>
@@ -53,7 +54,7 @@ uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *
     if (!lo ||
         mmap((void *)lo, bytes + 4096, prot,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE | MAP_STACK, -1, 0) == MAP_FAILED) {
-        snprintf(error, n, "no memory for a stack of %lu bytes", (unsigned long)bytes);
+        mpy_reason(error, n, "no memory for a stack of %lu bytes", (unsigned long)bytes);
         return 0;
     }
     mprotect((void *)lo, 4096, PROT_NONE);

@@ -345,9 +345,9 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
         return mpy_refuse(error, n, "%s", line + 5);
     bool good = line != NULL && mpy_handshake_check(&h, line);
     if (!good)
-        snprintf(error, n, "%s",
-                 line == NULL ? "the coordinator closed the connection"
-                              : "the coordinator and this program do not share the job's secret");
+        mpy_reason(error, n, "%s",
+                   line == NULL ? "the coordinator closed the connection"
+                                : "the coordinator and this program do not share the job's secret");
     memcpy(w->key, h.key, sizeof w->key);
     w->sealed = good && !is_local(w->fd);
     return good;
@@ -363,8 +363,8 @@ bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *er
         return false;
     }
     ssize_t got = fd < 0 ? -1 : read(fd, secret, MPY_SECRET_BYTES);
-    if (got < 0) snprintf(error, n, "%s: %s", path, strerror(errno));
-    else if (got != MPY_SECRET_BYTES) snprintf(error, n, "%s: truncated", path);
+    if (got < 0) mpy_reason(error, n, "%s: %s", path, strerror(errno));
+    else if (got != MPY_SECRET_BYTES) mpy_reason(error, n, "%s: truncated", path);
     if (fd >= 0) close(fd);
     return got == MPY_SECRET_BYTES;
 }

@@ -10,13 +10,12 @@
  *  3. An image that is open has all bounds checked (reader.c, invariants 2 and 3), so no step here can leave the file
  *     or the regions of the newest image.
  */
+#include "base/reason.h"
 #include "chain.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 /* ---- which parts of which runs ---- */
 
@@ -74,7 +73,7 @@ int mpy_image_each_part(const mpy_image_t *im, mpy_image_visit_t *visit, void *c
         const ranges_t all = {p->kept, p->nkept};
         size_t room = wanted.count + p->nkept + 1;
         mpy_image_kept_t *more = malloc(room * sizeof *more), *scratch = malloc(room * sizeof *scratch);
-        if (!more || !scratch) snprintf(err, n, "%s: no memory for its list of pages", p->path), bad = -1;
+        if (!more || !scratch) bad = mpy_reason(err, n, "%s: no memory for its list of pages", p->path);
         else bad = visit_wanted(p, &wanted, scratch, visit, context, err, n);
         if (!bad) wanted = (ranges_t){more, intersect(&wanted, &all, more)};
         free(scratch);
@@ -111,7 +110,7 @@ static int place(void *context, const mpy_image_part_t *part, char *err, size_t 
 
 static int place_all(const mpy_image_t *im, uint64_t shift, char *err, size_t n) {
     target_t target = {shift, malloc(MPY_RUN_MAX)};
-    if (!target.room) FAIL("%s: no memory", im->path);
+    if (!target.room) return mpy_reason(err, n, "%s: no memory", im->path);
     int bad = mpy_image_each_part(im, place, &target, err, n);
     free(target.room);
     return bad;
@@ -134,7 +133,7 @@ static const mpy_image_run_t *holder(const mpy_image_t **im, uint64_t address) {
 int mpy_image_peek(const mpy_image_t *newest, uint64_t address, void *to, size_t bytes, char *err, size_t n) {
     const mpy_image_run_t *in_room = NULL;
     char *room = malloc(MPY_RUN_MAX);
-    if (!room) FAIL("%s: no memory", newest->path);
+    if (!room) return mpy_reason(err, n, "%s: no memory", newest->path);
     int bad = 0;
     for (size_t done = 0, k; done < bytes && !bad; done += k) {
         const mpy_image_t *im = newest;
@@ -160,7 +159,7 @@ int mpy_image_load(const char *path, const uint8_t *secret, uint64_t address, ui
     int bad = 0;
     for (uint64_t i = 0; i < image.nregions && !bad; i++)
         if (image.regions[i].lo < address || image.regions[i].hi > address + bytes)
-            snprintf(err, n, "%s: it has memory outside the range", path), bad = -1;
+            bad = mpy_reason(err, n, "%s: it has memory outside the range", path);
     if (!bad) bad = place_all(&image, (uint64_t)to - address, err, n);
     mpy_image_close(&image);
     return bad;

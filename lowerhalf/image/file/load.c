@@ -3,6 +3,7 @@
  * Invariants
  *  1. A frame is expanded after it has been checked, and never beyond the memory of its run.
  */
+#include "base/reason.h"
 #include "reader.h"
 
 #include "base/zstd.h"
@@ -15,13 +16,12 @@
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 #define PIECE (512ul << 10)
-#define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 int mpy_image_check_loadable(const mpy_image_t *im, char *err, size_t n) {
     for (; im; im = im->parent)
         for (uint64_t i = 0; i < im->nruns; i++)
             if (im->runs[i].kind == MPY_RUN_ZIPPED && !mpy_zstd_open())
-                FAIL("%s: it is compressed, and " MPY_ZSTD_MISSING, im->path);
+                return mpy_reason(err, n, "%s: it is compressed, and " MPY_ZSTD_MISSING, im->path);
     return 0;
 }
 
@@ -29,8 +29,8 @@ int mpy_image_check_loadable(const mpy_image_t *im, char *err, size_t n) {
  * do it; there the read causes the faults. */
 static int populate(const mpy_image_t *im, char *to, uint64_t bytes, char *err, size_t n) {
     if (madvise(to, bytes, MADV_POPULATE_WRITE) && errno == EFAULT)
-        FAIL("%s: no room for memory that processes share: /dev/shm is full here, or smaller than at the checkpoint "
-             "(see `df /dev/shm`)", im->path);
+        return mpy_reason(err, n, "%s: no room for memory that processes share: /dev/shm is full here, or smaller than "
+                          "at the checkpoint (see `df /dev/shm`)", im->path);
     return 0;
 }
 
@@ -53,7 +53,7 @@ int mpy_image_read_run(const mpy_image_t *im, const mpy_image_run_t *run, char *
     if (read_data(im, run, frame, err, n)) return -1;
     if (populate(im, to, run->bytes, err, n)) return -1;
     if (mpy_zstd_expand(frame, run->stored, to, run->bytes))
-        FAIL("%s: damaged: the frame at byte %llu of the file does not contain %llu bytes", im->path,
-             (unsigned long long)run->offset, (unsigned long long)run->bytes);
+        return mpy_reason(err, n, "%s: damaged: the frame at byte %llu of the file does not contain %llu bytes",
+                          im->path, (unsigned long long)run->offset, (unsigned long long)run->bytes);
     return 0;
 }

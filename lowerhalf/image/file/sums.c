@@ -1,12 +1,10 @@
 /* sums.c - checksum and hash of a run, as its bytes are read. Lower half or Python's process; libc allowed. */
 #include "reader.h"
 
+#include "base/reason.h"
 #include "crc32c.h"
 
-#include <stdio.h>
 #include <string.h>
-
-#define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 void mpy_image_sum_begin(const mpy_image_t *im, mpy_image_sum_t *sum) {
     sum->crc = 0;
@@ -20,14 +18,14 @@ void mpy_image_sum_add(const mpy_image_t *im, mpy_image_sum_t *sum, const void *
 
 int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err, size_t n) {
     if (sum->crc != run->crc)
-        FAIL("%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x instead of %08x", im->path,
-             (unsigned long long)run->bytes, (unsigned long long)run->address, (unsigned long long)run->offset,
-             sum->crc, run->crc);
+        return mpy_reason(err, n, "%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x "
+                          "instead of %08x", im->path, (unsigned long long)run->bytes, (unsigned long long)run->address,
+                          (unsigned long long)run->offset, sum->crc, run->crc);
     uint8_t seal[MPY_RUN_SEAL];
     if (!im->keys) return 0;
     mpy_image_seal_run(im->keys, run, &sum->hash, seal);
     if (memcmp(seal, run->seal, sizeof seal))
-        FAIL("%s: changed after its job had written it: the seal of the memory at 0x%llx is wrong", im->path,
-             (unsigned long long)run->address);
+        return mpy_reason(err, n, "%s: changed after its job had written it: the seal of the memory at 0x%llx is wrong",
+                          im->path, (unsigned long long)run->address);
     return 0;
 }

@@ -7,6 +7,7 @@
  *  2. Nothing is mapped: if a file shrinks meanwhile, this causes a message, not SIGBUS.
  */
 #include "base/io/whole.h"
+#include "base/reason.h"
 #include "chain.h"
 
 #include <errno.h>
@@ -17,7 +18,6 @@
 #include <unistd.h>
 
 #define PIECE (512u << 10) /* stays in the second-level cache between read and checksum */
-#define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
 /* Sum up `bytes` of fd from `offset`. With `pad`, a file that is too short is filled up with zeros; without, it is an
  * error. */
@@ -27,9 +27,10 @@ static int sum_file(const mpy_image_t *im, int fd, const char *path, uint64_t of
     while (bytes) {
         size_t want = bytes < PIECE ? (size_t)bytes : PIECE;
         ssize_t got = mpy_read_whole(fd, piece, want, (off_t)offset);
-        if (got < 0) FAIL("%s: cannot read: %s", path, strerror(errno));
+        if (got < 0) return mpy_reason(err, n, "%s: cannot read: %s", path, strerror(errno));
         if ((size_t)got < want && !pad)
-            FAIL("%s: truncated: ends at byte %llu", path, (unsigned long long)offset + (unsigned long long)got);
+            return mpy_reason(err, n, "%s: truncated: ends at byte %llu", path,
+                              (unsigned long long)offset + (unsigned long long)got);
         memset(piece + got, 0, want - (size_t)got);
         mpy_image_sum_add(im, sum, piece, want);
         offset += want;
@@ -50,16 +51,19 @@ static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_
         m->fd = open(path, O_RDONLY | O_CLOEXEC);
         m->file = file;
     }
-    if (m->fd < 0) FAIL("%s: %s, which the program has mapped, cannot be opened: %s", im->path, path, strerror(errno));
+    if (m->fd < 0)
+        return mpy_reason(err, n, "%s: %s, which the program has mapped, cannot be opened: %s", im->path, path,
+                          strerror(errno));
     if (sum_file(im, m->fd, path, run->offset, run->bytes, 1, piece, &sum, err, n)) return -1;
     if (sum.crc != run->crc)
-        FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, path);
+        return mpy_reason(err, n, "%s: %s, which the program has mapped, was changed since the checkpoint", im->path,
+                          path);
     return 0;
 }
 
 static int check_mapped(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
     unsigned char *piece = malloc(PIECE);
-    if (!piece) FAIL("%s: no memory", im->path);
+    if (!piece) return mpy_reason(err, n, "%s: no memory", im->path);
     mapped_t mapped = {UINT32_MAX, -1};
     int rc = 0;
     uint64_t region = 0;
@@ -97,7 +101,7 @@ static int check_data(void *context, const mpy_image_part_t *part, char *err, si
 
 int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
     check_t check = {malloc(PIECE), progress};
-    if (!check.piece) FAIL("%s: no memory", im->path);
+    if (!check.piece) return mpy_reason(err, n, "%s: no memory", im->path);
     int rc = mpy_image_each_part(im, check_data, &check, err, n) ? -1 : check_mapped(im, progress, err, n);
     free(check.piece);
     return rc;

@@ -27,7 +27,7 @@ bool mpy_board_put(mpy_pmi_t *pmi, const char *name, const char *text, char *err
     mpy_text_add_hex(&hex, text, strlen(text));
     size_t part = pmi->value_max - 4, parts = (hex.length + part - 1) / part;
     bool ok = parts <= PARTS_MAX;
-    if (!ok) snprintf(error, n, "a path is too long for the process manager: %s", text);
+    if (!ok) mpy_reason(error, n, "a path is too long for the process manager: %s", text);
     for (size_t i = 0; ok && i < parts; i++) {
         char key[NAME_MAX_BYTES], value[VALUE_MAX_BYTES];
         int head = i == 0 ? snprintf(value, sizeof value, "%zu:", parts) : 0;
@@ -52,7 +52,7 @@ bool mpy_board_get(mpy_pmi_t *pmi, int from, const char *name, char *text, size_
         if (ok) mpy_text_add(&hex, "%s", digits);
     }
     if (ok && (hex.length / 2 >= size || !mpy_hex_decode(hex.data, text, hex.length / 2))) {
-        snprintf(error, n, "the data that rank %d has published is unreadable", from);
+        mpy_reason(error, n, "the data that rank %d has published is unreadable", from);
         ok = false;
     }
     if (ok) text[hex.length / 2] = '\0';

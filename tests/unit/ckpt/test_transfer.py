@@ -70,7 +70,7 @@ def test_no_such_image(server: transfer.Server, root: Path) -> None:
 def test_foreign_directory(server: transfer.Server, root: Path) -> None:
     """The server reads nothing where another user may have written."""
     (root / NAME).chmod(0o777)
-    with pytest.raises(CheckpointError, match="writable for others"):
+    with pytest.raises(CheckpointError, match="writable by others"):
         pull(server.place, root, IMAGE)
 
 

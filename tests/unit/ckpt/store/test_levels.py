@@ -135,11 +135,11 @@ def test_prune_spares_what_survives_any_host(job: Path, root: Path) -> None:
 def test_foreign_directory(job: Path, root: Path) -> None:
     path = take(job, root)
     root.chmod(0o777)
-    with pytest.raises(CheckpointError, match="writable for others"):
+    with pytest.raises(CheckpointError, match="writable by others"):
         local.perform("find", [str(path)])
-    with pytest.raises(CheckpointError, match="local directory for checkpoints cannot be used: .* writable for others"):
+    with pytest.raises(CheckpointError, match="local directory for checkpoints cannot be used: .* writable by others"):
         local.perform("make", [str(root), str(job), "tmp-000002-x", FOLDER])
-    assert "writable for others" in verify.headers(path, publish.read_manifest(path))[1][0]
+    assert "writable by others" in verify.headers(path, publish.read_manifest(path))[1][0]
     local.perform("clean", [str(root)])
     assert names_in(root) == {"ckpt-000001"}
 
