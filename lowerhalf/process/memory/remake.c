@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -140,10 +141,15 @@ static struct made *make(uint64_t device, uint64_t inode, bool of_ranks)
     return &table->files[table->n++];
 }
 
+/* Ranks of the host do this at the same time, each with the size that it needs: without the lock one could cut off what
+ * another has just added. */
 static int grow(int fd, uint64_t bytes)
 {
     struct stat st;
-    return fstat(fd, &st) || ((uint64_t)st.st_size < bytes && ftruncate(fd, (off_t)bytes)) ? -1 : 0;
+    if (flock(fd, LOCK_EX))
+        return -1;
+    int bad = fstat(fd, &st) || ((uint64_t)st.st_size < bytes && ftruncate(fd, (off_t)bytes));
+    return flock(fd, LOCK_UN) || bad ? -1 : 0;
 }
 
 int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sharing_t sharing, char *err, size_t n)

@@ -262,3 +262,12 @@ def test_what_libraries_open_lands_high(binaries: Path, root: Path, state_source
     program = build(binaries / "guard_driver", sources, "-rdynamic", "-ldl")
     done = subprocess.run([str(program), str(library)], capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+def test_ranks_make_shared_memory_at_the_same_time(
+    binaries: Path, root: Path, state_sources: list[Path], tmp_path: Path
+) -> None:
+    """One that needs less must not cut off what another has just added."""
+    driver = build(binaries / "grow_driver", [HERE / "grow_driver.c", *state_sources])
+    done = call(driver, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done
