@@ -142,7 +142,7 @@ def large(setting: Setting) -> list[Row]:
             for number in range(rounds):
                 setting.progress(number / rounds, "checkpoints beside a large program")
                 remark = json.loads(setting.run([setting.tools.manapy, "checkpoint", job, "--json"]))["remark"]
-                times = REMARK.match(remark.removeprefix("the job "))
+                times = REMARK.search(remark)
                 if times is None or "written while" in remark:
                     raise BenchError(f"not written beside the program: {remark or 'no remark'}")
                 put(stands, CLOCK, number, float(times[1]))
