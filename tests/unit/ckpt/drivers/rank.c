@@ -254,7 +254,8 @@ static void order(char *line) {
 int main(int argc, char **argv) {
     static mpy_job_t job;
     char error[1024];
-    mpy_rendezvous_options_t options = {.argv = argv, .check = check_image};
+    const mpy_checkpoint_options_t checkpoints = {.dirty = NULL};
+    mpy_rendezvous_options_t options = {.argv = argv, .check = check_image, .checkpoints = &checkpoints};
     mpy_control_config_t config = {.job = &job, .engine = &ops, .program = "a program"};
     int here = 0, join_only = 0;
     for (int i = 1; i < argc; i++) {
