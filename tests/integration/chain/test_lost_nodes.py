@@ -21,7 +21,7 @@ from launchers import MPICH
 from manapy.bench.shared.cluster import Cluster
 from manapy.ckpt.store.job import read
 from solver import MIDDLE, after, step
-from test_run import HEAT, Run
+from runs import Run, heat
 from waiting import until
 
 FIRST, SECOND = NODES
@@ -177,7 +177,7 @@ def test_chain_goes_on(tmp_path: Path, nodes: Cluster, env: dict[str, str], undi
     run = Run(tmp_path, inside=inside(FIRST), env={**env, "PATH": f"{BIN}:{os.environ['PATH']}"})
     run.hold(MIDDLE)
     hosts = f"{FIRST}:1,{SECOND}:1,{SPARE}:1"
-    command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]
+    command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *heat()[1:]]
     options = ["--dir", run.chain, "--interval", "500ms", "--hosts", hosts]
     run.spawn([*run.inside, BIN / "manapy", "run", *options, "--", *command])
     try:

@@ -14,7 +14,7 @@ from emulated import NODES, SPARE, TOOLS, inside
 from jobs import BIN, Job
 from manapy.bench.shared.cluster import Cluster
 from solver import MIDDLE, SOLVER, after, step
-from test_run import HEAT, Run
+from runs import Run, heat
 
 
 def mpirun(hosts: str) -> list[str | Path]:
@@ -82,7 +82,7 @@ def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: by
     """A rank dies on the second of three nodes, of which two are needed. The third node takes its place."""
     run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
     run.hold(MIDDLE)
-    command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]
+    command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *heat()[1:]]
     hosts = f"{NODES[0]}:1,{NODES[1]}:1,{SPARE}:1"
     run.spawn(
         [
