@@ -19,7 +19,7 @@
  */
 #include "background.h"
 #include "base/reason.h"
-#include "base/proc/room.h"
+#include "base/proc/free_memory.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
@@ -74,7 +74,7 @@ static const char *reason_against(void) {
     if (!kernel_copies_pinned_pages()) return "Linux is older than 5.12";
     if (!can_leave_descriptors()) return "close_range(2) is not allowed";
     /* the program may change all of its memory while the writer reads the old pages */
-    return mpy_room_lacking(mpy_control_local_size());
+    return mpy_memory_lacking(mpy_control_local_size());
 }
 
 /* ---- the writer ---- */

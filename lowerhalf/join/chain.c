@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "base/reason.h"
-#include "helper.h"
+#include "command.h"
 
 enum { ARGUMENTS_MAX = 4096 };
 
@@ -31,7 +31,7 @@ bool mpy_chain_active(void) {
 bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, const char *damage, mpy_chain_step_t *step,
                    char *error, size_t n) {
     char path[PATH_MAX], number[16], answer[2048];
-    if (!mpy_helper_path(path, error, n)) return false;
+    if (!mpy_command_path(path, error, n)) return false;
     snprintf(number, sizeof number, "%d", ranks);
     const char *helper[ARGUMENTS_MAX] = {path, "_step", "--ranks", number};
     int count = 4;
@@ -42,7 +42,7 @@ bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, const char *da
     }
     helper[count++] = "--";
     for (; *argv != NULL && count < ARGUMENTS_MAX - 1; argv++) helper[count++] = *argv;
-    if (!mpy_helper_ask((char *const *)helper, answer, sizeof answer, error, n)) return false;
+    if (!mpy_command_ask((char *const *)helper, answer, sizeof answer, error, n)) return false;
     char *rest = strchr(answer, ' ');
     if (rest != NULL) *rest++ = '\0';
     if (rest == NULL || strlen(rest) >= sizeof step->path)

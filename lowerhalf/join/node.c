@@ -21,7 +21,7 @@
 #include "base/io/host.h"
 #include "base/reason.h"
 #include "base/sha256.h"
-#include "helper.h"
+#include "command.h"
 #include "isolate/fdguard.h"
 #include "wire/wire.h"
 
@@ -53,12 +53,12 @@ void mpy_node_name(const mpy_job_t *job, char name[MPY_NODE_NAME]) {
 
 static bool start_agent(const mpy_job_t *job, int listener, char *error, size_t n) {
     char path[PATH_MAX], log_path[PATH_MAX], port[16], host[MPY_HOST_NAME];
-    if (!mpy_helper_path(path, error, n)) return false;
+    if (!mpy_command_path(path, error, n)) return false;
     mpy_hostname(host, sizeof host);
     snprintf(log_path, sizeof log_path, "%s/node-%s.log", job->dir, host);
     snprintf(port, sizeof port, "%d", job->port);
     const char *argv[] = {path, "_node", "--dir", job->dir, "--fd", "3", "--host", job->host, "--port", port, NULL};
-    return mpy_helper_detach((char *const *)argv, log_path, &listener, 1, error, n);
+    return mpy_command_detach((char *const *)argv, log_path, &listener, 1, error, n);
 }
 
 bool mpy_node_join(mpy_job_t *job, char *error, size_t n) {

@@ -36,7 +36,7 @@
 #include "agreement.h"
 #include "base/io/host.h"
 #include "base/reason.h"
-#include "helper.h"
+#include "command.h"
 #include "isolate/fdguard.h"
 #include "jobdir.h"
 #include "leftovers.h"
@@ -109,7 +109,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
     const mpy_checkpoint_options_t *checkpoints = options->checkpoints;
     int words[2] = {-1, -1};
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16], full[16], flush[32];
-    if (!mpy_helper_path(path, error, n)) return false;
+    if (!mpy_command_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
     snprintf(ranks, sizeof ranks, "%d", job->size);
     snprintf(pid, sizeof pid, "%d", (int)getpid());
@@ -144,7 +144,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, mpy_job_t
             argv[argc++] = "--failure-groups", argv[argc++] = checkpoints->failure_groups;
     }
     argv[argc] = NULL;
-    bool ok = mpy_helper_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},
+    bool ok = mpy_command_detach((char *const *)argv, log_path, (int[]){listener, lock, words[1]},
                                 options->resume != NULL ? 3 : 2, error, n);
     if (options->resume != NULL) close(words[1]);
     return ok;

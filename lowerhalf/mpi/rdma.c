@@ -14,7 +14,7 @@
  */
 #include "rdma.h"
 #include "base/rank.h"
-#include "join/helper.h"
+#include "join/command.h"
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -83,8 +83,8 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
                     strcmp(mpy_options.on_failover, "checkpoint") ? NULL : "--guard",
                     NULL};
     char *fields[4] = {0}, *rest = answer;
-    if (!mpy_helper_path(command, error, sizeof error) ||
-        !mpy_helper_ask(argv, answer, sizeof answer, error, sizeof error)) {
+    if (!mpy_command_path(command, error, sizeof error) ||
+        !mpy_command_ask(argv, answer, sizeof answer, error, sizeof error)) {
         fields[0] = "ERROR", fields[1] = error;
     } else {
         for (int i = 0; i < 4; i++) fields[i] = strsep(&rest, "\t");

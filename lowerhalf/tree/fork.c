@@ -19,7 +19,7 @@
 #include "image/stop.h"
 #include "isolate/fdguard.h"
 #include "isolate/threads.h"
-#include "private.h"
+#include "internal.h"
 #include "trace/recorder.h"
 #include "tree.h"
 #include <errno.h>

@@ -25,7 +25,7 @@
 #include "image/stop.h"
 #include "isolate/fdguard.h"
 #include "message.h"
-#include "private.h"
+#include "internal.h"
 #include "tree.h"
 #include <errno.h>
 #include <manapy/boundary.h>

@@ -6,7 +6,7 @@
  *  1. A process is found by its parent, and counts if it still runs manapy-launch or manapy-restart: it was forked
  *     without an exec after it, or it is a new member that is just starting.
  */
-#include "private.h"
+#include "internal.h"
 #include "process/children.h"
 #include <manapy/proc_exe.h>
 #include <manapy/proc_stat.h>

@@ -9,7 +9,7 @@
  */
 #include "isolate/trap/trap.h"
 #include "message.h"
-#include "private.h"
+#include "internal.h"
 #include "tree.h"
 #include <manapy/proc_stat.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 #include "companion.h"
 #include "isolate/fdguard.h"
 #include "member.h"
-#include "private.h"
+#include "internal.h"
 #include "process/fds/fds.h"
 #include "tree.h"
 #include <errno.h>

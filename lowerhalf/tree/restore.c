@@ -16,7 +16,7 @@
 #include "image/restore.h"
 #include "isolate/fdguard.h"
 #include "member.h"
-#include "private.h"
+#include "internal.h"
 #include "process/fds/fds.h"
 #include "process/memory/files.h"
 #include "tree.h"

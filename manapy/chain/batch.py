@@ -183,7 +183,7 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
         return _give_up(supervisor, why)
     again = _requeue_later(chain, allocation, say)
     env = {**os.environ, **chain.record.get("environment", {})}
-    fleet = spares.Fleet(chain, allocation, say) if "spares" in chain.record else None
+    fleet = spares.AllocatedNodes(chain, allocation, say) if "spares" in chain.record else None
     while True:
         outcome = _attempt(supervisor, allocation, env, fleet)
         if outcome.how == "finished":
@@ -207,7 +207,7 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
 
 
 def _attempt(
-    supervisor: Supervisor, allocation: slurm.Allocation, env: dict[str, str], fleet: spares.Fleet | None
+    supervisor: Supervisor, allocation: slurm.Allocation, env: dict[str, str], fleet: spares.AllocatedNodes | None
 ) -> Outcome:
     """Run the script once, on the nodes of the allocation that are not spare."""
     if fleet is None:

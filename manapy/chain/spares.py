@@ -149,7 +149,7 @@ def _compressed(counts: Sequence[str]) -> str:
     return ",".join(number if times == 1 else f"{number}(x{times})" for number, times in runs)
 
 
-class Fleet:
+class AllocatedNodes:
     """The nodes of one allocation with spares. ``chosen``: those that the script uses; ``left``: other good ones;
     ``accused``: nodes that caused hangs. ``say`` shows a line to the user. Raises ManapyError."""
 

@@ -29,7 +29,7 @@ from .record import Chain, Event, is_chain, read
 ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")
 
 
-class Verdict(NamedTuple):
+class NextStep(NamedTuple):
     """``kind`` new: start in job directory ``path``; resume: from checkpoint ``path``; done: with exit code
     ``code``."""
 
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 
 def decide(
     chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None, say: Callable[[str], None]
-) -> Verdict:
+) -> NextStep:
     """Find the step, decide what to do with it, and record that. Raises ManapyError.
 
     ``directory``: --dir, if given; ``say`` shows a line to the user.
@@ -62,12 +62,12 @@ def decide(
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
         where = Path(before["dir"]) if before else (directory or chain.dir / f"step-{number:03d}").absolute()
-        verdict = _verdict(chain, attempt, before, where, ranks, say) if before else Verdict("new", where)
+        verdict = _verdict(chain, attempt, before, where, ranks, say) if before else NextStep("new", where)
         _note(chain, attempt, {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}, verdict)
         return verdict
 
 
-def decide_again(chain: Chain, damaged: Path, reason: str, say: Callable[[str], None]) -> Verdict:
+def decide_again(chain: Chain, damaged: Path, reason: str, say: Callable[[str], None]) -> NextStep:
     """Decide and record what to do instead: the ranks have found that the checkpoint of the last answer is damaged.
     Raises ManapyError."""
     with chain.locked():
@@ -82,7 +82,7 @@ def decide_again(chain: Chain, damaged: Path, reason: str, say: Callable[[str], 
         return verdict
 
 
-def _note(chain: Chain, attempt: int, step: Event, verdict: Verdict) -> None:
+def _note(chain: Chain, attempt: int, step: Event, verdict: NextStep) -> None:
     """Record an answer."""
     chain.append("step", attempt, **step, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
 
@@ -170,19 +170,19 @@ def _verdict(
     ranks: int,
     say: Callable[[str], None],
     damaged: Path | None = None,
-) -> Verdict:
+) -> NextStep:
     begun = next(event["time"] for event in chain.events("step") if event["step"] == step["step"])
     if (last := fate(where)).kind == "done":
-        return Verdict("done", code=last.code)
+        return NextStep("done", code=last.code)
     found = newest_usable(chain, attempt, where, begun, say, damaged)
     if found is None:
-        return Verdict("new", where)
+        return NextStep("new", where)
     if len(found.manifest.ranks) != ranks:
         raise ManapyError(
             f"{found.path} has {len(found.manifest.ranks)} ranks, but this step runs with {ranks}:"
             " it needs the same number of tasks as before"
         )
-    return Verdict("resume", found.path)
+    return NextStep("resume", found.path)
 
 
 def newest_usable(

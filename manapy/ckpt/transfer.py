@@ -32,7 +32,7 @@ from ..core.errors import CheckpointError, ManapyError, explained
 from ..core.files import replacing, sync
 from .protocol import LINE_MAX, decode_text, join
 from .redundancy import stripes
-from .redundancy.image_stream import Block
+from .redundancy.image_stream import FolderSlice
 from .store import levels, local
 from .store.levels import Levels
 
@@ -104,7 +104,7 @@ class Server:
         return None
 
 
-def _opened(kind: str, root: str, checkpoint: str, name: str, *span: str) -> tuple[BinaryIO | Block, int]:
+def _opened(kind: str, root: str, checkpoint: str, name: str, *span: str) -> tuple[BinaryIO | FolderSlice, int]:
     """Return the file that a client asks for (invariant 2), and its size. Raises CheckpointError; TypeError, ValueError
     for a line with other words."""
     is_file = kind == "GET" and not span and (_IMAGE.match(name) or stripes.NAME.match(name))
@@ -117,7 +117,7 @@ def _opened(kind: str, root: str, checkpoint: str, name: str, *span: str) -> tup
     with explained(CheckpointError):
         if is_block:
             offset, count = map(int, span)
-            return Block(path, offset, count), count
+            return FolderSlice(path, offset, count), count
         stream = open(path, "rb")
         return stream, os.fstat(stream.fileno()).st_size
 

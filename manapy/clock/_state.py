@@ -36,7 +36,7 @@ class Mode(Enum):
     ANY = "any"  # one of the peers must act (MPI_ANY_SOURCE, Waitany, a window lock)
 
 
-class Phase(Enum):
+class ClockPhase(Enum):
     """Phase of the protocol on one rank (mpy_phase_t)."""
 
     NONE = 0  # no checkpoint pending
@@ -55,7 +55,7 @@ class Stage(Enum):
     CONVERGED = "converged"  # every rank is frozen
 
 
-class Verdict(Enum):
+class Decision(Enum):
     """Answer to a rank that wants to start a collective."""
 
     GO = "go"

@@ -33,7 +33,7 @@ Invariants
 
 from __future__ import annotations
 
-from ._state import WORLD, ClockRow, Mode, Phase, Row, State, Thread, Verdict, ggid
+from ._state import WORLD, ClockPhase, ClockRow, Decision, Mode, Row, State, Thread, ggid
 from .messages import (
     Abort,
     Advance,
@@ -54,7 +54,6 @@ from .messages import (
     ToRank,
     Withdraw,
 )
-
 
 ROWS_MAX = 256  # rows in one message (C: limited by the length of the line)
 RUNNING = Thread(State.RUNNING)
@@ -89,7 +88,7 @@ class RankClock:
         self.rank = rank
         group = ggid(world) if world_ggid is None else world_ggid
         self.rows: dict[int, ClockRow] = {WORLD: ClockRow(WORLD, group, world, name="MPI_COMM_WORLD")}
-        self.phase = Phase.NONE
+        self.phase = ClockPhase.NONE
         self.epoch = 0
         self.version = 0
         self.applied = 0
@@ -107,7 +106,7 @@ class RankClock:
     @property
     def stopped(self) -> bool:
         """Every MPI call stops at its entry, and blocked calls leave the lower half."""
-        return self.phase is Phase.FROZEN
+        return self.phase is ClockPhase.FROZEN
 
     def state(self, thread: int = 0) -> State:
         """The state of one thread."""
@@ -118,31 +117,31 @@ class RankClock:
         """Is a thread inside a blocking collective?"""
         return any(t.state is State.IN_COLLECTIVE for t in self.threads.values())
 
-    def enter_collective(self, cid: int, *, blocking: bool = True, thread: int = 0) -> Verdict:
+    def enter_collective(self, cid: int, *, blocking: bool = True, thread: int = 0) -> Decision:
         """Entry of a collective on ``cid``. PARK: nothing was counted; the caller must sleep, and call again when
         woken."""
         if not self._may_go(cid, thread):
             self._become(thread, Thread(State.PARKED, cid))
-            return Verdict.PARK
+            return Decision.PARK
         row = self.rows[cid]
         row.seq += 1
         # The state comes first: between the two messages the rank must not look as if it were at target and outside.
         self._become(thread, Thread(State.IN_COLLECTIVE, cid) if blocking else RUNNING)
-        if self.phase is Phase.RUN:
+        if self.phase is ClockPhase.RUN:
             if row.seq >= row.target:
                 self.below -= row.seq == row.target
                 row.target = row.seq
                 self.version += 1
                 self.outbox.append(Raise(self.epoch, self.version, cid, row.seq))
             self.wake += self.below > 0
-        return Verdict.GO
+        return Decision.GO
 
     def promise(self, cid: int) -> None:
         """C only: the control thread reports while the inline code has counted a call that it is about to take back,
         until it is decided whether the call may be made. The value that was read is promised: as SEQ in the report, and
         as the row's TARGET here. Also in INTENT."""
         row = self.rows[cid]
-        if row.seq >= row.target and self.phase in (Phase.INTENT, Phase.RUN):
+        if row.seq >= row.target and self.phase in (ClockPhase.INTENT, ClockPhase.RUN):
             row.target = row.seq + 1
             self.below += 1
             self.version += 1
@@ -155,9 +154,9 @@ class RankClock:
         from others. So the coordinator must ask everything again.
         """
         row = self.rows[self.threads[thread].cid]
-        self.below += row.seq == row.target and self.phase is not Phase.NONE
+        self.below += row.seq == row.target and self.phase is not ClockPhase.NONE
         row.seq -= 1
-        if self.phase is not Phase.NONE:
+        if self.phase is not ClockPhase.NONE:
             self.version += 1
             self.outbox.append(Retract(self.epoch, self.version))
 
@@ -173,7 +172,7 @@ class RankClock:
         targets, but the rank must not be taken for running. Only meaningful while a checkpoint is pending. To reduce
         messages to the coordinator, call it only when the wait has lasted for some time (C: 1 ms).
         """
-        if self.phase is not Phase.NONE:
+        if self.phase is not ClockPhase.NONE:
             self._become(thread, Thread(State.BLOCKED_P2P, cid, mode, peers))
 
     def unblock(self, *, thread: int = 0) -> None:
@@ -209,7 +208,7 @@ class RankClock:
     def _disable(self, change: int) -> None:
         before = self.disabled
         self.disabled += change
-        if self.phase in (Phase.INTENT, Phase.RUN) and (before == 0 or self.disabled == 0):
+        if self.phase in (ClockPhase.INTENT, ClockPhase.RUN) and (before == 0 or self.disabled == 0):
             self.version += 1
             self._report_state()
 
@@ -227,7 +226,7 @@ class RankClock:
         self.rows[cid] = row = ClockRow(
             cid, ggid(members) if group is None else group, members, handle=handle, name=name
         )
-        if self.phase is not Phase.NONE:
+        if self.phase is not ClockPhase.NONE:
             self.version += 1
             self.outbox.append(Rows(self.epoch, self.version, (_report(row),)))
 
@@ -251,7 +250,7 @@ class RankClock:
         self.wake += 1
         if isinstance(msg, Intent):
             self.on_intent(msg.epoch)
-        elif msg.epoch != self.epoch or self.phase is Phase.NONE:
+        elif msg.epoch != self.epoch or self.phase is ClockPhase.NONE:
             return
         elif isinstance(msg, Targets):
             self.on_targets(msg.rows, more=msg.more)
@@ -273,7 +272,7 @@ class RankClock:
         The reports include what was not yet sent in an epoch that was started again."""
         self.outbox = [m for m in self.outbox if isinstance(m, Done)]
         self.phase, self.epoch, self.applied, self.needed, self.below, self.freezing = (
-            Phase.INTENT,
+            ClockPhase.INTENT,
             epoch,
             1,
             False,
@@ -293,7 +292,7 @@ class RankClock:
         for cid, seq in rows:
             self._raise_target(cid, seq)
         if not more:
-            self.phase = Phase.RUN
+            self.phase = ClockPhase.RUN
             self._acknowledge()
 
     def on_target(self, cid: int, seq: int) -> None:
@@ -314,8 +313,8 @@ class RankClock:
         Until all ranks are frozen, this rank's library continues to provide the progress that others need."""
         self.applied += 1
         idle = not self.below and not self.needed and not self.inside and not self.disabled
-        if self.phase is Phase.RUN and idle and version == self.version:
-            self.phase = Phase.FROZEN
+        if self.phase is ClockPhase.RUN and idle and version == self.version:
+            self.phase = ClockPhase.FROZEN
             self.freezing = True
             if not self.lower:
                 self._answer_freeze()
@@ -329,8 +328,8 @@ class RankClock:
     def on_thaw(self) -> None:
         if self.freezing:
             self.outbox.append(NotFrozen(self.epoch, self.version))
-        if self.phase is Phase.FROZEN:
-            self.phase = Phase.RUN
+        if self.phase is ClockPhase.FROZEN:
+            self.phase = ClockPhase.RUN
         self.freezing = False
         self._acknowledge()
 
@@ -339,13 +338,13 @@ class RankClock:
 
         A remaining state BLOCKED_P2P is replaced or cleared by the loop itself; a remaining PARKED by the entry.
         """
-        self.phase, self.needed, self.below, self.freezing = Phase.NONE, False, 0, False
+        self.phase, self.needed, self.below, self.freezing = ClockPhase.NONE, False, 0, False
 
     # ---- inside
 
     def _may_go(self, cid: int, thread: int) -> bool:
-        if self.phase is not Phase.RUN:
-            return self.phase is Phase.NONE
+        if self.phase is not ClockPhase.RUN:
+            return self.phase is ClockPhase.NONE
         if self.needed or not self.below:
             return self.needed
         if not self.threads:  # the usual case: no other thread has a state
@@ -371,12 +370,12 @@ class RankClock:
         if new == old:
             return
         if State.IN_COLLECTIVE in (new.state, old.state):
-            self.version += self.phase is not Phase.NONE
+            self.version += self.phase is not ClockPhase.NONE
         if new is RUNNING:
             del self.threads[thread]
         else:
             self.threads[thread] = new
-        if self.phase in (Phase.INTENT, Phase.RUN):
+        if self.phase in (ClockPhase.INTENT, ClockPhase.RUN):
             self._report_state()
 
     def _report_state(self) -> None:

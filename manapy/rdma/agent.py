@@ -99,7 +99,7 @@ class Refused(Exception):
         self.code = code
 
 
-class Agent:
+class RdmaAgent:
     """The agent of one job on one host. linger: seconds without a client or process after which it ends; None: not by
     itself.
 
@@ -539,7 +539,7 @@ def serve(
     """Serve until the agent ends, by itself or by a signal. The store's own threads open `store`."""
 
     async def work() -> None:
-        agent = Agent(place, url, store, linger, ttl, stay)
+        agent = RdmaAgent(place, url, store, linger, ttl, stay)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, agent.end)
         await agent.run(listener, ready)

@@ -18,19 +18,19 @@ from collections.abc import Callable
 
 from ..core.errors import ManapyError
 from . import place
-from .agent import Agent
+from .agent import RdmaAgent
 from .store import TTL_SECONDS, Store
 
 log = logging.getLogger(__name__)
 
 
-def make(job: str, url: str, store: Store) -> tuple[Agent, socket.socket]:
+def make(job: str, url: str, store: Store) -> tuple[RdmaAgent, socket.socket]:
     """An agent, and its socket, at which programs may connect already. Blocks for a moment. Raises ManapyError or
     OSError."""
     where = place.make(job)
     with where.locked():
         listener = where.listen()
-        return Agent(where, url, store, None, TTL_SECONDS), listener
+        return RdmaAgent(where, url, store, None, TTL_SECONDS), listener
 
 
 class AgentThread:

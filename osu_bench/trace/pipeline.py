@@ -49,7 +49,7 @@ import numpy as np
 from mpi4py import MPI
 
 from manapy.core.errors import ManapyError
-from manapy.trace.model.schedule import Block, Schedule, parse
+from manapy.trace.model.schedule import Schedule, ScheduleBlock, parse
 
 RATE = 0.01
 KINDS = ("skip-recv", "spin", "sleep", "stop", "die", "compute", "starve")
@@ -70,7 +70,7 @@ class Fault:
     kind: str
     rank: int
     iteration: int = 0
-    block: Block = Block(False, 0, 0)
+    block: ScheduleBlock = ScheduleBlock(False, 0, 0)
     phase: str = "forward"
     seconds: float | None = None
 
@@ -104,7 +104,7 @@ def fault(text: str, schedule: Schedule) -> Fault:
             f"fault '{text}' can't be: rank=0...{schedule.size - 1}, iteration, micro, chunk, "
             f"phase={'|'.join(PHASES)}, backward=0|1 and seconds are what it may say"
         )
-    stage, block = int(schedule.places[rank, 0]), Block(backward, chunk, micro)
+    stage, block = int(schedule.places[rank, 0]), ScheduleBlock(backward, chunk, micro)
     if block not in schedule.blocks_of(stage):
         raise FaultError(
             f"fault '{text}': an iteration has micro=0...{schedule.micro - 1} and chunk=0...{schedule.chunks - 1}"
@@ -212,7 +212,7 @@ class Trainer:
         self.sending: dict[tuple[int, bool], tuple[MPI.Request, np.ndarray]] = {}
         self.iteration = 0
 
-    def fault_at(self, block: Block, *phases: str, kinds: tuple[str, ...] = KINDS) -> Fault | None:
+    def fault_at(self, block: ScheduleBlock, *phases: str, kinds: tuple[str, ...] = KINDS) -> Fault | None:
         """The fault that is to happen now."""
         return next(
             (
@@ -223,7 +223,7 @@ class Trainer:
             None,
         )
 
-    def receive(self, block: Block) -> np.ndarray:
+    def receive(self, block: ScheduleBlock) -> np.ndarray:
         """The block's input: from another stage, or from the data."""
         source = self.schedule.source(self.stage, block)
         if source is None:
@@ -239,7 +239,7 @@ class Trainer:
             self.world.Recv(got, self.rank_of(source[0]), self.schedule.place_of(self.stage, block))
         return got
 
-    def send(self, block: Block, what: np.ndarray) -> None:
+    def send(self, block: ScheduleBlock, what: np.ndarray) -> None:
         """Send the block's output to the stage that waits for it."""
         target = self.schedule.target(self.stage, block)
         if target is None:
@@ -254,7 +254,7 @@ class Trainer:
         """The rank with the same place in another stage."""
         return int(self.schedule.ranks[stage, self.replica, self.shard])
 
-    def work(self, block: Block) -> None:
+    def work(self, block: ScheduleBlock) -> None:
         """One block."""
         x = self.receive(block)
         active = tuple(kind for kind in KINDS if kind != "skip-recv")

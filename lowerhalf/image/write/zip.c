@@ -6,9 +6,9 @@
  * times as many. So data that does not shrink costs one tried frame in MOST_LEFT_OUT + 1. After a frame that pays, the
  * next one is tried at once.
  *
- * If there are several threads (crew.c), the frames behind one that is to be tried are made at the same time, unless
- * the last one did not pay. Each is then used, or not, as if it had been tried alone: the image is the same. With
- * `auto`, making one of them counts as its part of the time that they took together.
+ * If there are several threads (compressors.c), the frames behind one that is to be tried are made at the same time,
+ * unless the last one did not pay. Each is then used, or not, as if it had been tried alone: the image is the same.
+ * With `auto`, making one of them counts as its part of the time that they took together.
  *
  * What writing costs is measured once a frame has shrunk: memory that does not shrink need not wait for the disk. That
  * frame and the next bytes, MEASURED in all, are written as they are, and the clock runs until they are on the disk: a
@@ -35,29 +35,29 @@
 enum { MOST_LEFT_OUT = 64 };
 
 static size_t room_of(const mpy_zip_t *zip) {
-    return (MPY_FRAME_MAX + zip->crew.workspace + MPY_IMAGE_PAGE - 1) & ~(size_t)(MPY_IMAGE_PAGE - 1);
+    return (MPY_FRAME_MAX + zip->pool.workspace + MPY_IMAGE_PAGE - 1) & ~(size_t)(MPY_IMAGE_PAGE - 1);
 }
 
 void mpy_zip_begin(mpy_zip_t *zip, const char *how, int threads) {
     *zip = (mpy_zip_t){.automatic = !strcmp(how, "auto")};
     if (!strcmp(how, "off") || !mpy_zstd_open()) return;
-    mpy_crew_begin(&zip->crew, threads, mpy_zstd_workspace());
-    const int members = zip->crew.helpers + 1;
+    mpy_compressors_begin(&zip->pool, threads, mpy_zstd_workspace());
+    const int members = zip->pool.helpers + 1;
     long at = mpy_sys(SYS_mmap, 0, (size_t)members * room_of(zip), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mpy_sys_failed(at)) {
-        mpy_crew_end(&zip->crew);
+        mpy_compressors_end(&zip->pool);
         return;
     }
     zip->rooms = (char *)at;
-    for (int i = 0; i < members; i++) zip->crew.frames[i].frame = zip->rooms + (size_t)i * room_of(zip);
+    for (int i = 0; i < members; i++) zip->pool.frames[i].frame = zip->rooms + (size_t)i * room_of(zip);
     zip->on = 1;
 }
 
 void mpy_zip_end(mpy_zip_t *zip) {
     if (!zip->on) return;
-    mpy_sys(SYS_munmap, zip->rooms, (size_t)(zip->crew.helpers + 1) * room_of(zip));
-    mpy_crew_end(&zip->crew);
+    mpy_sys(SYS_munmap, zip->rooms, (size_t)(zip->pool.helpers + 1) * room_of(zip));
+    mpy_compressors_end(&zip->pool);
     zip->on = 0;
 }
 
@@ -87,25 +87,25 @@ uint64_t mpy_zip_plain(mpy_zip_t *zip, uint64_t bytes) {
 
 /* Makes this frame, and those behind it. */
 static void make(mpy_zip_t *zip, const char *from, size_t bytes, uint64_t more) {
-    const int most = zip->failures ? 1 : zip->crew.helpers + 1;
+    const int most = zip->failures ? 1 : zip->pool.helpers + 1;
     uint64_t left = bytes + more;
     zip->ahead = zip->next = 0;
     do {
-        mpy_frame_t *frame = &zip->crew.frames[zip->ahead++];
+        mpy_frame_t *frame = &zip->pool.frames[zip->ahead++];
         frame->from = from;
         frame->bytes = bytes;
         from += bytes, left -= bytes;
         bytes = left < MPY_FRAME_MAX ? (size_t)left : MPY_FRAME_MAX;
     } while (zip->ahead < most && left);
     const int64_t begun = mpy_now_ns(CLOCK_MONOTONIC);
-    mpy_crew_compress(&zip->crew, zip->ahead);
+    mpy_compressors_run(&zip->pool, zip->ahead);
     zip->frame_ns = (double)(mpy_now_ns(CLOCK_MONOTONIC) - begun) / zip->ahead;
 }
 
 size_t mpy_zip_try(mpy_zip_t *zip, const void *from, size_t bytes, uint64_t more) {
-    const mpy_frame_t *known = zip->next < zip->ahead ? &zip->crew.frames[zip->next] : NULL;
+    const mpy_frame_t *known = zip->next < zip->ahead ? &zip->pool.frames[zip->next] : NULL;
     if (!known || known->from != from || known->bytes != bytes) make(zip, from, bytes, more);
-    const mpy_frame_t *made = &zip->crew.frames[zip->next++];
+    const mpy_frame_t *made = &zip->pool.frames[zip->next++];
     const size_t length = made->length;
     zip->frame = made->frame;
     zip->worth |= length > 0;

@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "crew.h"
+#include "compressors.h"
 
 typedef struct mpy_zip {
     int on, automatic;
-    mpy_crew_t crew;
+    mpy_compressors_t pool;
     char *rooms;          /* of its frames */
     int ahead, next;      /* frames that were made together, and how many of them were asked for */
     double frame_ns;      /* what making one of them has taken */

@@ -7,7 +7,7 @@
  */
 #include "common/report.h"
 #include "failover/switch.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/device.h"
 #include "objects/legs.h"
 
@@ -58,7 +58,7 @@ void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
     }
     if (wc)
         q->moved = false;
-    shift_away(q, true);
+    shift_set_slow(q, true);
     shift_transition(&q->states, SHIFT_FAIL);
     shift_new_epoch(q);
     shift_phase(q, SHIFT_BROKEN);

@@ -49,9 +49,9 @@ void shift_retire_done(shift_qp_t *q);
 bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc);
 bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc); /* c->lock held */
 
-/* pump.c: post on the leg in use */
-void shift_pump_sends(shift_qp_t *q);
-void shift_pump_recvs(shift_qp_t *q);
+/* repost.c: post on the leg in use */
+void shift_repost_sends(shift_qp_t *q);
+void shift_repost_recvs(shift_qp_t *q);
 
 /* readback.c: rewind.h for a queue pair whose leg 0 has failed */
 /* when it was just created; also sets q->rewinds if its completion queues allow it */

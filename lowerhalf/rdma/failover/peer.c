@@ -7,7 +7,7 @@
 #include "common/report.h"
 #include "failover/srq.h"
 #include "failover/switch.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/legs.h"
 
 /* Reads the progress from the peer's FENCE (links.h): a is the sequence number of its leg; b says which leg it was and
@@ -27,7 +27,7 @@ static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
         shift_release(q, "its peer has taken another path");
         return;
     }
-    shift_away(q, true);
+    shift_set_slow(q, true);
     q->moved = moved;
     if (to && to != from && !moved)
         shift_link_down(q->link, from, false);
@@ -67,7 +67,7 @@ static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
     take_progress(q, a);
     if (told && theirs && mine != to) {
         q->posted_recvs = q->recvs.first;
-        shift_pump_recvs(q);
+        shift_repost_recvs(q);
         shift_srq_move(q, chosen);
     }
 }

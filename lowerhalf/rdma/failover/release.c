@@ -7,7 +7,7 @@
 #include "failover/srq.h"
 #include "failover/switch.h"
 #include "journal/journal.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/completions.h"
 #include "objects/device.h"
 #include "objects/legs.h"
@@ -44,7 +44,7 @@ void shift_release(shift_qp_t *q, const char *why)
                                                         .from_qpn = q->qp->qp_num,
                                                         .to_qpn = q->legs[0].peer_qpn});
     }
-    shift_away(q, true);
+    shift_set_slow(q, true);
     shift_transition(&q->states, SHIFT_GIVE_UP);
     shift_srq_move(q, 0);
     shift_phase(q, SHIFT_STEADY);

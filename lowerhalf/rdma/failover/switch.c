@@ -27,7 +27,7 @@
 #include "failover/srq.h"
 #include "failover/switch.h"
 #include "journal/journal.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/completions.h"
 #include "objects/legs.h"
 
@@ -163,7 +163,7 @@ static void tell_progress(shift_qp_t *q)
     q->posted_recvs = q->recvs.first;
     shift_phase(q, SHIFT_WAITING);
     if (q->target != q->path)
-        shift_pump_recvs(q);
+        shift_repost_recvs(q);
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
     shift_link_send(q->link, &(shift_message_t){.type = SHIFT_FENCE,
@@ -250,7 +250,7 @@ static void leave(shift_qp_t *q)
         if (((shift_send_t *)shift_journal_at(&q->sends, s))->done)
             return;
     if (shift_draft_ends(q)) {
-        shift_away(q, false);
+        shift_set_slow(q, false);
         shift_draft_ended(q);
     }
 }
@@ -265,7 +265,7 @@ static void resume(shift_qp_t *q)
         shift_transition(&q->states, SHIFT_RETURNED);
         q->moved = false;
     }
-    shift_pump_sends(q);
+    shift_repost_sends(q);
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
     q->times.replayed = shift_now();
@@ -288,7 +288,7 @@ static void switched(shift_qp_t *q)
     if (renewed) {
         shift_phase(q, SHIFT_RENEWING);
         if (shift_leg_connect(q, q->path, q->epoch) == 0)
-            shift_pump_recvs(q);
+            shift_repost_recvs(q);
         else
             shift_link_down(q->link, q->path, true);
         return;
@@ -351,8 +351,8 @@ void shift_switch_step(shift_qp_t *q)
         shift_take_early(q);
     if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_RELEASED || q->direct)
         return;
-    shift_pump_sends(q);
-    shift_pump_recvs(q);
+    shift_repost_sends(q);
+    shift_repost_recvs(q);
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
     shift_mend_legs(q);

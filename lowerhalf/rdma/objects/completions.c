@@ -4,7 +4,7 @@
  * The code that delivers a completion keeps the order: gather.c, release.c, readback.c.
  */
 #include "common/report.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/completions.h"
 #include "objects/legs.h"
 

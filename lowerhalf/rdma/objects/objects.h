@@ -6,9 +6,9 @@
  * connects this device to one peer process with a control queue pair on every path.
  *
  * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching,
- * links), cq->lock, qp->lock, srq->lock (spinlocks; the data verbs in the default state need none of them: away.c). The
- * worker (worker.c, one thread per device) holds device->lock except during verbs on backups and key-value requests. An
- * object that it uses without the lock is `busy`, and is not freed meanwhile.
+ * links), cq->lock, qp->lock, srq->lock (spinlocks; the data verbs in the default state need none of them:
+ * slow_path.c). The worker (worker.c, one thread per device) holds device->lock except during verbs on backups and
+ * key-value requests. An object that it uses without the lock is `busy`, and is not freed meanwhile.
  *
  * This file has only the records. Each file of functions has a header of its own, or its layer has one.
  */
@@ -81,7 +81,7 @@ typedef struct shift_cq {
     /* neither `special` nor `noted`: polled completions go to the program unchanged, unless there is an error */
     bool straight;
     bool noted;          /* a queue pair of it keeps a journal in the default state */
-    bool special;        /* not all completions come straight from the default queue: see away.c */
+    bool special;        /* not all completions come straight from the default queue: see slow_path.c */
     bool settled;        /* all straight polls that began before it was special have ended */
     struct ibv_cq *on[SHIFT_PATHS];
     shift_spin_t lock;

@@ -3,8 +3,8 @@
  * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the
  * provider's functions stay there, except for those that begin, end and continue a section. Such a section of the
  * program is *straight*. In every other state our functions replace them: requests are drafted, and posted at
- * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So everything in away.c,
- * post.c, poll.c and gather.c also applies here.
+ * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So everything in
+ * slow_path.c, post.c, poll.c and gather.c also applies here.
  *
  * Invariants:
  * - Between wr_start and wr_complete or wr_abort the calling thread owns the queue pair; between start_poll and
@@ -15,7 +15,7 @@
  */
 #include "common/report.h"
 #include "failover/failover.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "verbs/verbs.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
-/* poll.c - the data verbs that poll completions and request events: straight, noted or slow (away.c).
+/* poll.c - the data verbs that poll completions and request events: straight, noted or slow (slow_path.c).
  *
  * gather.c has the slow half: completions from all paths, and their order.
  */
 #include "failover/failover.h"
 #include "failover/srq.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/completions.h"
 #include "verbs/verbs.h"
 
@@ -25,7 +25,7 @@ static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc)
     for (int i = 0; i < r; i++) { /* completions have made room */
         shift_qp_t *q = shift_map_get(&d->path[0].qps, wc[i].qp_num);
         if (q && !q->direct && q->posted_sends < q->sends.next)
-            shift_pump_sends(q);
+            shift_repost_sends(q);
     }
     pthread_mutex_unlock(&d->lock);
     return r;

@@ -1,4 +1,4 @@
-/* post.c - the data verbs that post: straight, noted or slow (away.c).
+/* post.c - the data verbs that post: straight, noted or slow (slow_path.c).
  *
  * Invariants:
  * 1. Journal entries [first, posted) are on the leg in use, [posted, next) are held back. In the default state none is
@@ -45,7 +45,7 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
         }
     count(q, first, r == 0 ? NULL : *bad);
     shift_spin_unlock(&q->lock);
-    shift_pump_sends(q);
+    shift_repost_sends(q);
     if (q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->lacks_key)
         shift_wake(q->o.device);
     pthread_mutex_unlock(&q->o.device->lock);
@@ -169,7 +169,7 @@ static int post_recv_slowly(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_re
             r = ENOMEM;
         }
     shift_spin_unlock(&q->lock);
-    shift_pump_recvs(q);
+    shift_repost_recvs(q);
     pthread_mutex_unlock(&q->o.device->lock);
     return r;
 }

@@ -8,7 +8,7 @@
 #include "failover/failover.h"
 #include "failover/srq.h"
 #include "journal/journal.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/device.h"
 #include "objects/gids.h"
 #include "verbs/verbs.h"
@@ -435,7 +435,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     if (q->published && shift_qp_key(key, q, false))
         shift_keys_withdraw(d, key, false);
     if (!q->plain) {
-        shift_away(q, false);
+        shift_set_slow(q, false);
         let_go(q->send_cq);
         let_go(q->recv_cq);
     }

@@ -7,7 +7,7 @@
 #include "failover/failover.h"
 #include "failover/srq.h"
 #include "journal/journal.h"
-#include "objects/away.h"
+#include "objects/slow_path.h"
 #include "objects/device.h"
 #include "worker/worker.h"
 

@@ -70,7 +70,7 @@ def draw(seed: int, seconds: float, mean: float, ranks: int) -> list[Fault]:
     return faults
 
 
-class Chaos:
+class FaultInjector:
     """Inflicts faults on one job, and mends what they have broken. ``disk``: the file system that is filled."""
 
     def __init__(self, nodes: Cluster, disk: Path, faults: list[Fault], target: Target) -> None:

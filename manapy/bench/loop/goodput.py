@@ -24,8 +24,8 @@ from ..shared import plots
 from ..shared.cluster import Cluster, cluster
 from ..shared.commands import BenchError, Setting
 from ..shared.samples import Row, Rows
-from .faults import FAST_BITS, HARMLESS, Chaos, Fault, draw, mean_loss
-from .ways import BEGINNING, INTERVAL, LOSS, MANAPY, PATIENCE, RANKS, SCRIPT, WAYS, Way
+from .faults import FAST_BITS, HARMLESS, Fault, FaultInjector, draw, mean_loss
+from .ways import BEGINNING, INTERVAL, LOSS, MANAPY, PATIENCE, RANKS, SCRIPT, WAYS, RecoveryMethod
 
 KINDS = ("solver", "training")
 STEPS = 4000  # about 100 s
@@ -128,8 +128,10 @@ def _run(
 ) -> Run:
     folder = setting.fresh(f"{disk.name}/{way.replace(' ', '-')}")
     program = setting.tools.sources / "loop" / "work.py"
-    job: Way = WAYS[way](setting, nodes, folder, [setting.tools.python, program, kind, "--steps", str(steps)])
-    chaos = Chaos(nodes, disk, list(faults), job.target())
+    job: RecoveryMethod = WAYS[way](
+        setting, nodes, folder, [setting.tools.python, program, kind, "--steps", str(steps)]
+    )
+    chaos = FaultInjector(nodes, disk, list(faults), job.target())
     run, begin = Run(), time.monotonic()
     try:
         while not job.look(since := time.monotonic() - begin) and since < limit:

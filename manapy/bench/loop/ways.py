@@ -33,7 +33,7 @@ _STEP = re.compile(rb"^step (\d+)$", re.MULTILINE)
 _DONE = re.compile(rb"^done (\w+)$", re.MULTILINE)
 
 
-class Way(ABC):
+class RecoveryMethod(ABC):
     """A job that is kept alive. ``step``: the last one; ``starts``: how often it was started; ``checksum``: once it has
     ended well."""
 
@@ -135,7 +135,7 @@ class Way(ABC):
             self.checksum = done[-1].decode()
 
 
-class Manapy(Way):
+class Manapy(RecoveryMethod):
     """`manapy run`, with a spare host. Nothing needs to be started again."""
 
     @property
@@ -144,7 +144,7 @@ class Manapy(Way):
         return self.folder / "chain" / "step-001"
 
     def command(self) -> Command:
-        """See Way."""
+        """See RecoveryMethod."""
         options = ["--interval", f"{INTERVAL}s", "--patience", f"{PATIENCE}s", "--max-crashes", "1000"]
         hosts = ",".join(f"{name}:1" for name in self.nodes.names)
         program = self.mpirun(self.setting.tools.launch, *KEEP, *self.work, hosts=False)
@@ -166,7 +166,7 @@ class Manapy(Way):
         return self.setting.limit
 
 
-class Script(Way):
+class Script(RecoveryMethod):
     """manapy-launch and manapy-restart, without anybody who watches."""
 
     @property
@@ -175,7 +175,7 @@ class Script(Way):
         return self.folder / "job"
 
     def command(self) -> Command:
-        """See Way. A restart that has made no step is not tried again: the job begins anew."""
+        """See RecoveryMethod. A restart that has made no step is not tried again: the job begins anew."""
         options = ["--interval", f"{INTERVAL}s", *KEEP]
         if (self.directory / "latest").exists() and (self._begun or not self.starts):
             return self.mpirun(self.setting.tools.restart, *options, self.directory)
@@ -184,16 +184,16 @@ class Script(Way):
         return self.mpirun(self.setting.tools.launch, "--dir", self.directory, *options, *self.work)
 
 
-class Beginning(Way):
+class Beginning(RecoveryMethod):
     """Without manapy."""
 
     def command(self) -> Command:
-        """See Way."""
+        """See RecoveryMethod."""
         library = f"LD_LIBRARY_PATH={self.setting.tools.library.parent}"
         return ["env", library, *self.mpirun(*self.work)]
 
     def ranks(self) -> Mapping[int, tuple[int, str]]:
-        """See Way: each node has one rank."""
+        """See RecoveryMethod: each node has one rank."""
         found = {}
         for number, name in enumerate(self.nodes.names[:RANKS]):
             for pid in self.nodes.pids(name):
@@ -206,4 +206,4 @@ class Beginning(Way):
         return found
 
 
-WAYS: dict[str, type[Way]] = {MANAPY: Manapy, SCRIPT: Script, BEGINNING: Beginning}
+WAYS: dict[str, type[RecoveryMethod]] = {MANAPY: Manapy, SCRIPT: Script, BEGINNING: Beginning}

@@ -45,7 +45,7 @@ def main() -> None:
             if os.getppid() != parent:
                 return
             refuse(listener, refused)
-            agent.Agent(listener, secret, leader.connect(record.host, record.port, secret)).serve()
+            agent.NodeAgent(listener, secret, leader.connect(record.host, record.port, secret)).serve()
             return
         listener.close()
         children.append(child)

@@ -21,7 +21,7 @@ from ...trace.hang import hang
 from ...trace.model import stages
 from ...trace.model.graph import Timing, graph_of
 from ...trace.model.iterations import Iteration, iterations
-from ...trace.model.schedule import Block, Schedule, parse
+from ...trace.model.schedule import Schedule, ScheduleBlock, parse
 from ...trace.model.verdict import Cause, Phase, State, Verdict
 from ...trace.slow import slow
 from ..shared import plots
@@ -202,7 +202,9 @@ def _ranks(run: Run, fault: Fault) -> set[int]:
     schedule = run.model.schedule
     stage, replica, shard = schedule.places[fault.rank].tolist()
     target = (
-        schedule.target(stage, Block(fault.backward, fault.chunk, fault.micro)) if fault.kind is Kind.DROP else None
+        schedule.target(stage, ScheduleBlock(fault.backward, fault.chunk, fault.micro))
+        if fault.kind is Kind.DROP
+        else None
     )
     return {fault.rank} if target is None else {fault.rank, int(schedule.ranks[target[0], replica, shard])}
 

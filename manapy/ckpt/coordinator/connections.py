@@ -15,14 +15,14 @@ from ...clock.messages import decode_ranks
 from ...core import handshake, processes
 from ...core.connection import notice_loss
 from .. import bundle, protocol
+from .agent_tree import AgentTree, LowerAgent
 from .channel import Channel
 from .flow import Flow, name_ranks
+from .levels.storage import Storage
 from .nodes import Node, NodeChannel
 from .ranks import Rank, Ranks
-from .recordings import Agent, Recordings
+from .recordings import HostAgent, Recordings
 from .shift import Shift
-from .levels.storage import Storage
-from .agent_tree import AgentTree, LowerAgent
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Connections:
                 self._on_message(node, message)
         finally:
             self._nodes.discard(node)
-            behind: list[Agent] = [*self._tree.below(node)]
+            behind: list[HostAgent] = [*self._tree.below(node)]
             self._tree.remove(node)
             for agent in (node, *behind):
                 self._on_agent_lost(agent)
@@ -209,16 +209,16 @@ class Connections:
             self._on_agent_lost(below)
             self._on_host_lost(below.host, 0, [rank for rank in decode_ranks(line) if rank in below.above.ranks])
 
-    def _on_own_line(self, agent: Agent, line: str) -> bool:
+    def _on_own_line(self, agent: HostAgent, line: str) -> bool:
         """A line of an agent about its host. False: it is about something else."""
         return any(part.on_line(agent, line) for part in (self.recordings, self.shift, self._storage))
 
-    def _on_agent_lost(self, agent: Agent) -> None:
+    def _on_agent_lost(self, agent: HostAgent) -> None:
         self.recordings.on_agent_lost(agent)
         self.shift.on_agent_lost(agent)
         self._storage.on_agent_lost(agent)
 
-    def _agent_of(self, host: str) -> Agent | None:
+    def _agent_of(self, host: str) -> HostAgent | None:
         agents: list[Node | LowerAgent] = [
             *self._nodes,
             *(below for node in self._nodes for below in self._tree.below(node)),

@@ -27,7 +27,7 @@ from .channel import Channel
 log = logging.getLogger(__name__)
 
 
-class Agent(Protocol):
+class HostAgent(Protocol):
     """An agent that has collectors, and gets lines for them."""
 
     def tell(self, line: str) -> None:
@@ -37,7 +37,7 @@ class Agent(Protocol):
 class _OwnCollectors:
     """The coordinator as the agent of its own host."""
 
-    def __init__(self, on_line: Callable[[Agent, str], bool]) -> None:
+    def __init__(self, on_line: Callable[[HostAgent, str], bool]) -> None:
         self._collectors = Collectors(lambda line: on_line(self, line))
         asyncio.get_running_loop().add_reader(self._collectors.fileno(), self._collectors.ready)
 
@@ -52,7 +52,7 @@ class _OwnCollectors:
 class _Stream:
     """One command's collector. ``pieces``: those that have come; None: it has ended."""
 
-    def __init__(self, name: str, agent: Agent) -> None:
+    def __init__(self, name: str, agent: HostAgent) -> None:
         self.name, self.agent = name, agent
         self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
         self.task = asyncio.current_task()
@@ -61,7 +61,7 @@ class _Stream:
 class Recordings:
     """The streams of one job. agent_of: the agent of a host, or None."""
 
-    def __init__(self, agent_of: Callable[[str], Agent | None]) -> None:
+    def __init__(self, agent_of: Callable[[str], HostAgent | None]) -> None:
         self._agent_of = agent_of
         self._own: _OwnCollectors | None = None  # since the first question about this host
         self._streams: dict[str, _Stream] = {}
@@ -100,7 +100,7 @@ class Recordings:
                 return
             stream.agent.tell(f"ASK {stream.name} {fields[0]}")
 
-    def on_line(self, agent: Agent, line: str) -> bool:
+    def on_line(self, agent: HostAgent, line: str) -> bool:
         """A line of an agent. False: it is about something else."""
         kind, _, rest = line.partition(" ")
         if kind not in ("PIECE", "ENDED"):
@@ -111,7 +111,7 @@ class Recordings:
             stream.pieces.put_nowait(data if kind == "PIECE" else None)
         return True
 
-    def on_agent_lost(self, agent: Agent) -> None:
+    def on_agent_lost(self, agent: HostAgent) -> None:
         """Its streams end."""
         for stream in self._streams.values():
             if stream.agent is agent:
@@ -125,7 +125,7 @@ class Recordings:
         if self._own is not None:
             self._own.close()
 
-    def _agent(self, host: str) -> Agent | None:
+    def _agent(self, host: str) -> HostAgent | None:
         if host != socket.gethostname():
             return self._agent_of(host)
         if self._own is None:

@@ -24,7 +24,7 @@ from .. import protocol
 from ..store import job
 from .agents import LOST, Agents
 from .channel import Channel
-from .recordings import Agent
+from .recordings import HostAgent
 
 if TYPE_CHECKING:
     from ...rdma import agent, central
@@ -43,8 +43,8 @@ class Shift:
         self._names: tuple[str, str] = ("", "")  # of the job and of the store, for RDMA agents; since the first request
         self._store: central.CentralStore
         self._desk: central.KeyService
-        self._serving: dict[Agent | None, asyncio.Future[str]] = {}  # why it cannot, or empty; None: our own host's
-        self._own: agent.Agent | None = None
+        self._serving: dict[HostAgent | None, asyncio.Future[str]] = {}  # why it cannot, or empty; None: our own host's
+        self._own: agent.RdmaAgent | None = None
         self._task: asyncio.Task[None] | None = None  # in which our own host's runs
 
     async def serve(self, channel: Channel, host: str) -> None:
@@ -59,7 +59,7 @@ class Shift:
         outcome = ("failed", reason) if reason else ("ok", "")
         channel.send(protocol.join("RESULT", *outcome))
 
-    def on_line(self, node: Agent, line: str) -> bool:
+    def on_line(self, node: HostAgent, line: str) -> bool:
         """A line of an agent. False: it is about something else."""
         kind, _, rest = line.partition(" ")
         if kind == "KEYS":
@@ -71,7 +71,7 @@ class Shift:
             return False
         return True
 
-    def on_agent_lost(self, node: Agent) -> None:
+    def on_agent_lost(self, node: HostAgent) -> None:
         """Its connection has ended."""
         if node in self._serving:
             self._desk.leave(node)  # invariant 2
@@ -120,7 +120,7 @@ class Shift:
             log.exception("the RDMA agent of this host")
             self._answer(None, f"internal error: {error}")
 
-    def _answer(self, node: Agent | None, reason: str) -> None:
+    def _answer(self, node: HostAgent | None, reason: str) -> None:
         """An RDMA agent serves, or cannot (invariant 1)."""
         if (waiting := self._serving.get(node)) is None:
             return

@@ -31,14 +31,14 @@ from ...core import processes
 from ...core.errors import CoordinatorError
 from ..bundle import Bundle, read
 from ..collectors import Collectors
+from ..host_storage import LocalStorage
 from ..protocol import join
 from ..segments import Segments
-from ..host_storage import LocalStorage
-from .listener import ListeningSocket
 from .leader import Leader, connect
+from .listener import ListeningSocket
+from .lower_agents import LowerAgents
 from .peer import AcceptedPeer, Poll, encoded
 from .shift import Shift
-from .lower_agents import LowerAgents
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         secret = (options.dir / "secret").read_bytes()
         with socket.socket(fileno=options.fd) as listener:
-            Agent(listener, secret, connect(options.host, options.port, secret)).serve()
+            NodeAgent(listener, secret, connect(options.host, options.port, secret)).serve()
     except CoordinatorError as error:
         log.error("%s", error)
         return 1
@@ -83,7 +83,7 @@ class Rank(AcceptedPeer):
         self.pid = processes.peer(connected)[0]
 
 
-class Agent:
+class NodeAgent:
     """One node of one job."""
 
     def __init__(self, listener: socket.socket, secret: bytes, leader: Leader) -> None:

@@ -18,7 +18,7 @@ from ..store import image, local
 from ..store.publish import Entry
 
 
-class Block:
+class FolderSlice:
     """So many bytes of a folder's text, from an offset. A file in small. Raises OSError."""
 
     def __init__(self, folder: Path, offset: int, count: int) -> None:

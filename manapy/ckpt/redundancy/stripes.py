@@ -28,7 +28,7 @@ from ..store.levels import SPARE
 NAME = re.compile(SPARE + r"/\d{5}-\d{5}-\d{5}\.blk\Z")
 
 
-class Group(NamedTuple):
+class StripeGroup(NamedTuple):
     """The group with this number in a checkpoint. ``members``: their folders. ``spare``: spare blocks of a stripe."""
 
     number: int

@@ -45,12 +45,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ...trace.capture import locate
     from ...trace.host.runqueue import Sampler
     from ...trace.live.diagnose import as_json
-    from ...trace.live.standing import PROVEN, Standing, taken_back
+    from ...trace.live.standing import PROVEN, StandingVerdicts, taken_back
     from ...trace.model.verdict import Cause
     from ..watch.looks import looks
 
     found = locate.find(options.job)
-    standing = Standing(options.patience, PROVEN - {Cause.STOPPED})
+    standing = StandingVerdicts(options.patience, PROVEN - {Cause.STOPPED})
     with Sampler(EVERY) as sampler, Leaving(signal.SIGINT, signal.SIGTERM) as leaving:
         for seen in looks(found, sampler, leaving, standing, EVERY, share=SHARE):
             for verdict in seen.news.new:

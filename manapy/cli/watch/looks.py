@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...trace.capture.locate import Found
     from ...trace.hang.network import Probe
     from ...trace.host.runqueue import Sampler
-    from ...trace.live.standing import News, Standing
+    from ...trace.live.standing import StandingVerdicts, WatchUpdate
     from ...trace.model.events import Trace
     from ...trace.model.schedule import Schedule
     from ...trace.model.verdict import Verdict
@@ -32,7 +32,7 @@ class LookResult(NamedTuple):
 
     trace: Trace
     verdicts: list[Verdict]
-    news: News
+    news: WatchUpdate
     over: bool
 
 
@@ -40,7 +40,7 @@ def looks(
     found: Found,
     sampler: Sampler,
     leaving: Leaving,
-    standing: Standing,
+    standing: StandingVerdicts,
     every: float,
     plan: Schedule | None = None,
     probe: Probe | None = None,
@@ -48,12 +48,12 @@ def looks(
 ) -> Iterator[LookResult]:
     """Look every ``every`` seconds, until the job has ended or a signal asks to leave. ``share``: invariant 3."""
     from ...trace.live.diagnose import DiagnosisState
-    from ...trace.live.head_progress import Pulse
+    from ...trace.live.head_progress import ProgressWatch
     from ...trace.model.verdict import State
     from ...trace.slow.alarms import WINDOW
     from ...trace.slow.slow import WatchState
 
-    pulse, watched, looked = Pulse(found.folder), WatchState(), DiagnosisState()
+    pulse, watched, looked = ProgressWatch(found.folder), WatchState(), DiagnosisState()
     over = False
     while True:
         used = time.process_time()

@@ -14,7 +14,7 @@ from typing import Any
 from ...core.units import and_more, first_and_more, ranges, size, span
 from ...trace.live import rank_groups, rank_rows
 from ...trace.live.diagnose import as_json, state
-from ...trace.live.rank_groups import Group
+from ...trace.live.rank_groups import RankGroup
 from ...trace.live.rank_rows import Host, Rdma, Row, State
 from ...trace.model import calls
 from ...trace.model.verdict import State as Judged
@@ -73,7 +73,7 @@ def lines(view: View, sort: str, room: int, width: int | None = None) -> list[Li
     hosts = [host for host in rank_rows.hosts(view.rows) if host.host]
     room = max(room - 2 - len(below), 1)  # without the head line, and the table's head
     if len(view.rows) <= room:
-        shown = [Group((row.rank,), (row.host,), row) for row in sorted(view.rows, key=rank_rows.SORTS[sort])]
+        shown = [RankGroup((row.rank,), (row.host,), row) for row in sorted(view.rows, key=rank_rows.SORTS[sort])]
         table, left_out = _ranks(shown, _EACH, several_hosts=len(hosts) > 1), ""
     else:
         below_ranks = _hosts(_fitting(hosts, view.rows, max(room // 2 - 1, 1))) if len(hosts) > 1 else []
@@ -107,7 +107,7 @@ def _why(verdicts: Sequence[Verdict], width: int | None) -> list[Line]:
     ]
 
 
-Columns = dict[str, tuple[bool, Callable[[Group], str]]]  # by head: is it right-aligned, the cell of a group
+Columns = dict[str, tuple[bool, Callable[[RankGroup], str]]]  # by head: is it right-aligned, the cell of a group
 _EACH: Columns = {
     "rank": (True, lambda group: str(group.common.rank)),
     "host": (False, lambda group: group.common.host),
@@ -119,7 +119,7 @@ _GROUPED: Columns = {
 }
 
 
-def _ranks(groups: Sequence[Group], which: Columns, *, several_hosts: bool) -> list[Line]:
+def _ranks(groups: Sequence[RankGroup], which: Columns, *, several_hosts: bool) -> list[Line]:
     """A line for each group. which: the columns that say which ranks it has."""
     rows = [group.common for group in groups]
     columns: Columns = {name: column for name, column in which.items() if name != "host" or several_hosts} | {
@@ -185,7 +185,7 @@ def _rdma(known: Rdma) -> str:
     return f"{known.pairs} QPs, {size(known.posted_s)}/s, {known.in_flight} in flight"
 
 
-def _call(group: Group) -> str:
+def _call(group: RankGroup) -> str:
     """The current or last call of ranks, and which ranks wait."""
     row = group.common
     if row.state in (State.WAITING, State.TRANSFER):

@@ -51,13 +51,13 @@ def serve(found: Found, plan: Schedule | None, address: str, port: int, every: f
             f"metrics need the package prometheus-client: pip install 'manapy[metrics]' ({error})"
         ) from None
     from ...trace.host.runqueue import Sampler
-    from ...trace.live.standing import Standing
+    from ...trace.live.standing import StandingVerdicts
 
     elsewhere = "'manapy trace export --format openmetrics' writes the metrics of its calls"
     if not found.live:
         raise UsageError(f"{found.folder} is a saved recording: nothing happens there; {elsewhere}")
     view = View(found, plan)
-    standing = Standing(0.0)
+    standing = StandingVerdicts(0.0)
     over = False
     with (
         _listening(address, port, view) as server,

@@ -22,7 +22,7 @@ from .looks import looks
 if TYPE_CHECKING:
     from ...trace.capture.locate import Found
     from ...trace.host.runqueue import Sampler
-    from ...trace.live.standing import News
+    from ...trace.live.standing import WatchUpdate
     from ...trace.model.events import Trace
     from ...trace.model.verdict import Verdict
 
@@ -43,10 +43,10 @@ def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
 
 
 def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse.Namespace, out: Output) -> int:
-    from ...trace.live.standing import Standing
+    from ...trace.live.standing import StandingVerdicts
     from ...trace.model.verdict import State
 
-    standing = Standing(options.patience)
+    standing = StandingVerdicts(options.patience)
     noted: set[str] = set()
     began = time.monotonic()
     seen = None
@@ -67,7 +67,7 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
     return _nothing_found(found, seen.trace, seen.verdicts, text, out)
 
 
-def _take_back(news: News, over: bool, out: Output) -> None:
+def _take_back(news: WatchUpdate, over: bool, out: Output) -> None:
     """Print verdicts that no longer hold."""
     from ...trace.live.diagnose import as_json
     from ...trace.live.standing import taken_back

@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .._state import WORLD, Mode, Phase, State, Thread, Verdict, child_identity, ggid, group_identity
+from .._state import WORLD, ClockPhase, Decision, Mode, State, Thread, child_identity, ggid, group_identity
 from ..messages import Retract
 from ..rank import RankClock
 from .network import ANY, Collective, Network, Request
@@ -257,7 +257,7 @@ class Machine:
         comm = rank.comms[name]
         if self.promises and t.parked < 0 and self.rng.random() < self.promises:
             rank.clock.promise(comm.key)
-        if rank.clock.enter_collective(comm.key, blocking=not isinstance(op, Icoll), thread=t.number) is Verdict.PARK:
+        if rank.clock.enter_collective(comm.key, blocking=not isinstance(op, Icoll), thread=t.number) is Decision.PARK:
             t.parked = rank.clock.wake
             return False
         t.parked = -1
@@ -421,7 +421,7 @@ class Machine:
     def _report_blocked(self, t: _Thread, peers: tuple[int, ...], mode: Mode, cid: int, *, poll: bool) -> bool:
         """Only while a checkpoint is pending, and after some failed tests (patience)."""
         clock = self.ranks[t.rank].clock
-        if clock.phase is Phase.NONE:
+        if clock.phase is ClockPhase.NONE:
             return poll
         t.fails += 1
         if t.fails <= self.patience:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from .. import messages
-from .._state import Phase
+from .._state import ClockPhase
 from ..controller import Counters
 from ..messages import Done, FromRank, ToRank
 from . import mutants
@@ -255,7 +255,7 @@ class Simulator:
         for r, clock in enumerate(self.clocks):
             if clock.disabled:
                 raise Violation(f"rank {r} forbids checkpoints")
-            if clock.phase is not Phase.FROZEN or clock.below:
+            if clock.phase is not ClockPhase.FROZEN or clock.below:
                 raise Violation(f"rank {r}: {clock.phase}, {clock.threads}")
             if self.up[r] or self.down[r]:
                 raise Violation(f"rank {r}: control messages on their way")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._state import Phase, State
+from .._state import ClockPhase, State
 from ..controller import Controller
 from ..messages import StateReport
 from ..rank import RankClock
@@ -50,7 +50,7 @@ class _AnyRow(RankClock):
     __slots__ = ()
 
     def _may_go(self, cid: int, thread: int) -> bool:
-        return self.phase is Phase.NONE or (self.phase is Phase.RUN and (self.below > 0 or self.needed))
+        return self.phase is ClockPhase.NONE or (self.phase is ClockPhase.RUN and (self.below > 0 or self.needed))
 
 
 class _Unrooted(Controller):

@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .._state import WORLD, Mode, Verdict, child_identity, ggid, group_identity
+from .._state import WORLD, Decision, Mode, child_identity, ggid, group_identity
 from ..controller import Controller
 from ..messages import ToRank
 from ..rank import RankClock
 
 PATH = Path(__file__).with_name("vectors.json")
-GO, PARK = Verdict.GO, Verdict.PARK
+GO, PARK = Decision.GO, Decision.PARK
 
 
 class Scenario:
@@ -53,7 +53,7 @@ class Scenario:
             )
         return cid
 
-    def enter(self, rank: int, cid: int, expect: Verdict = GO, *, blocking: bool = True, thread: int = 0) -> None:
+    def enter(self, rank: int, cid: int, expect: Decision = GO, *, blocking: bool = True, thread: int = 0) -> None:
         got = self._record(
             rank,
             "enter_collective",
@@ -127,7 +127,7 @@ class Scenario:
         result = run(clock)
         out, clock.outbox = clock.outbox, []
         self._up += [(rank, m) for m in out]
-        verdict = result.value if isinstance(result, Verdict) else None
+        verdict = result.value if isinstance(result, Decision) else None
         which = {"thread": thread} if thread else {}
         self.steps[rank].append(
             {"call": call, **which, "args": args, "result": verdict, "outbox": [m.to_wire() for m in out]}

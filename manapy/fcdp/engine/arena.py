@@ -43,7 +43,7 @@ class Place(Protocol):
 
 
 @dataclass
-class Block:
+class ArenaBlock:
     """Memory taken. array: flat, contents undefined; empty for memory that the caller has elsewhere and only accounts
     for."""
 
@@ -85,7 +85,7 @@ class Arena:
         """Return whether so much fits now."""
         return self.limit is None or self.used + nbytes <= self.limit
 
-    def hold(self, nbytes: int, what: str) -> Block:
+    def hold(self, nbytes: int, what: str) -> ArenaBlock:
         """Account for memory that lies elsewhere. Raises BudgetError with `what` and how much is missing."""
         while not self.fits(nbytes) and any(reclaim() for reclaim in self.reclaimers):
             pass
@@ -98,16 +98,16 @@ class Arena:
             )
         self.used += nbytes
         self.peak = max(self.peak, self.used)
-        return Block(nbytes, self)
+        return ArenaBlock(nbytes, self)
 
-    def take(self, elements: int, dtype: str, what: str, place: Place | None = None) -> Block:
+    def take(self, elements: int, dtype: str, what: str, place: Place | None = None) -> ArenaBlock:
         """A flat array, in the place given or in new memory."""
         block = self.hold(elements * np.dtype(dtype).itemsize, what)
         block.place = place
         block.array = place.take().view(dtype) if place is not None else np.empty(elements, dtype)
         return block
 
-    def give_back(self, block: Block) -> None:
-        """Take memory back; called by Block.free."""
+    def give_back(self, block: ArenaBlock) -> None:
+        """Take memory back; called by ArenaBlock.free."""
         self.used -= block.nbytes
         block.nbytes = 0

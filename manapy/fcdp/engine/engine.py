@@ -32,8 +32,9 @@ import numpy as np
 
 from ..errors import OrderError, SetupError, is_failure
 from ..mpi import MPI
-from . import budget as memory, units as unit_checks
-from .arena import Arena, Block, Place
+from . import budget as memory
+from . import units as unit_checks
+from .arena import Arena, ArenaBlock, Place
 from .collective_errors import agree, error_of
 from .gradients import Gradients
 from .messenger import Messenger, Operation
@@ -42,7 +43,7 @@ from .parameters import Parameters
 from .strategy import Keep, Strategy, find
 from .topology import Topology
 from .traffic import Phase, table
-from .unit_state import LocalUnit, Part, Placement, Residence, Shard
+from .unit_state import GatherState, LocalUnit, Part, Placement, Shard
 from .units import Layout, Unit
 
 
@@ -153,7 +154,7 @@ class Engine:
         values differ between ranks.
         """
         mine = self._unit(name)
-        if mine.residence is Residence.IN_USE:
+        if mine.residence is GatherState.IN_USE:
             raise OrderError(f"unit '{name}' is in use: it can't be loaded")
         flat = np.zeros(mine.layout.padded, mine.unit.dtype)
         views = mine.unit.views(flat)
@@ -179,7 +180,7 @@ class Engine:
 
     def parts(self) -> list[Part]:
         """The parts that this rank keeps, in the order of units. Raises OrderError in the middle of a step."""
-        if self._accumulating or any(mine.residence is Residence.IN_USE for mine in self._order):
+        if self._accumulating or any(mine.residence is GatherState.IN_USE for mine in self._order):
             raise OrderError(
                 "a step has begun, and its gradients are not part of a state: save and load after updated()"
             )
@@ -200,7 +201,7 @@ class Engine:
         nodes have different values.
         """
         mine = self._unit(name)
-        if mine.residence is Residence.IN_USE:
+        if mine.residence is GatherState.IN_USE:
             raise OrderError(f"unit '{name}' is in use: it can't be loaded")
         where = mine.layout.slice_of(self.topology.local)
         values = np.zeros(mine.layout.slice, mine.unit.dtype)
@@ -313,7 +314,7 @@ class Engine:
         at zero."""
         if not self._summed:
             raise OrderError("call updated() after finish() with last_micro_batch")
-        in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
+        in_use = next((mine for mine in self._order if mine.residence is GatherState.IN_USE), None)
         if in_use:
             raise OrderError(f"unit '{in_use.unit.name}' is in use: call release() before updated()")
         self._summed = self._accumulating = False
@@ -328,7 +329,7 @@ class Engine:
 
         Raises OrderError if ranks are at different operations.
         """
-        in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
+        in_use = next((mine for mine in self._order if mine.residence is GatherState.IN_USE), None)
         if in_use:
             raise OrderError(f"unit '{in_use.unit.name}' is in use: call release() before discard()")
         self._settle()
@@ -340,7 +341,7 @@ class Engine:
 
     # ---- looking ----
 
-    def hold(self, nbytes: int, what: str) -> Block:
+    def hold(self, nbytes: int, what: str) -> ArenaBlock:
         """Account for device memory that the program uses, for example for activations. Free it through the returned
         block. Raises BudgetError.
         """

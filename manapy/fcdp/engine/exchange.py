@@ -23,7 +23,7 @@ from .traffic import Phase, Scope, Traffic
 NOTHING = np.empty(0, np.uint8)
 
 
-class Group:
+class ExchangeGroup:
     """The ranks of `comm`. ranks: their numbers for messages; describe: what operation a tag stands for."""
 
     def __init__(

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 import numpy as np
 
 from ..errors import GradientError, OrderError, SetupError
-from .arena import Arena, Block
+from .arena import Arena, ArenaBlock
 from .messenger import Messenger, Operation
 from .strategy import Keep, Reduce, Strategy
 from .topology import Topology
@@ -41,7 +41,7 @@ class Gradients:
         self._topology, self._strategy, self._messenger, self._arena = topology, strategy, messenger, arena
         self._units = units
         self._scratch = scratch
-        self._in_node: deque[tuple[Future[None], Block]] = deque()  # being reduced; oldest first
+        self._in_node: deque[tuple[Future[None], ArenaBlock]] = deque()  # being reduced; oldest first
         self._across: list[Future[None]] = []
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OrderError
-from .exchange import Group
+from .exchange import ExchangeGroup
 from .failure_broadcast import Alarm
 from .small_allgather import Control
 from .topology import Topology
@@ -46,9 +46,9 @@ class Messenger:
         self._units = units
         self._alarm = Alarm(topology)
         members = [topology.rank_of(topology.node_index, local) for local in range(topology.ranks_per_node)]
-        self.node = Group(topology.node, members, Scope.INTRA, self.traffic, self._alarm, self._describe)
+        self.node = ExchangeGroup(topology.node, members, Scope.INTRA, self.traffic, self._alarm, self._describe)
         peers = [topology.rank_of(node, topology.local) for node in range(topology.nodes)]
-        self.cross = Group(topology.cross, peers, Scope.INTER, self.traffic, self._alarm, self._describe)
+        self.cross = ExchangeGroup(topology.cross, peers, Scope.INTER, self.traffic, self._alarm, self._describe)
         self._control = Control(topology, self.node, self.cross)
         self._thread = ThreadPoolExecutor(1, "fcdp")
         self._open = False

@@ -15,13 +15,13 @@ from concurrent.futures import Future
 import numpy as np
 
 from ..errors import OrderError
-from .arena import Arena, Block, Place
+from .arena import Arena, ArenaBlock, Place
 from .messenger import Messenger, Operation
 from .node_window import HostCache
 from .strategy import Fetch, Keep, Strategy
 from .topology import Topology
 from .traffic import Phase, Scope
-from .unit_state import SMALL, LocalUnit, Placement, Residence
+from .unit_state import SMALL, GatherState, LocalUnit, Placement
 
 
 class Parameters:
@@ -55,14 +55,14 @@ class Parameters:
     def gather(self, mine: LocalUnit, phase: Phase) -> dict[str, np.ndarray]:
         """The unit's parameters on the device, until release(). Raises BudgetError if there is no room, RemoteError if
         another rank has failed."""
-        if mine.residence is Residence.IN_USE:
+        if mine.residence is GatherState.IN_USE:
             raise OrderError(f"unit '{mine.unit.name}' is gathered already")
-        if mine.residence is Residence.ABSENT:
+        if mine.residence is GatherState.ABSENT:
             self._request(mine, phase)
         for other in self._next(mine, phase):
-            if other.residence is Residence.ABSENT and self._is_near(other):
+            if other.residence is GatherState.ABSENT and self._is_near(other):
                 self._request(other, phase)
-        mine.residence = Residence.IN_USE
+        mine.residence = GatherState.IN_USE
         assert mine.block is not None
         if mine.arrival is not None:
             mine.arrival.result()
@@ -70,17 +70,17 @@ class Parameters:
 
     def release(self, mine: LocalUnit) -> None:
         """The unit stays on the device while less than tau of that is in use."""
-        if mine.residence is not Residence.IN_USE:
+        if mine.residence is not GatherState.IN_USE:
             raise OrderError(f"unit '{mine.unit.name}' is released without being gathered")
         if self._arena.utilisation < self._tau:
-            mine.residence = Residence.KEPT
+            mine.residence = GatherState.KEPT
         else:
             self._drop(mine)
 
     def outdate(self, mine: LocalUnit) -> None:
         """The unit's values have changed: what was gathered of it is of no use."""
         mine.changed = True
-        if mine.residence is not Residence.ABSENT:
+        if mine.residence is not GatherState.ABSENT:
             if mine.arrival is not None:
                 mine.arrival.result()
             self._drop(mine)
@@ -107,13 +107,13 @@ class Parameters:
         every micro-batch."""
         self.drop_unused()
         for unit in self._units:
-            if self._strategy.fetch is Fetch.MICRO_BATCH and unit.residence is not Residence.IN_USE:
+            if self._strategy.fetch is Fetch.MICRO_BATCH and unit.residence is not GatherState.IN_USE:
                 self.outdate(unit)
 
     def drop_unused(self) -> None:
         """Drop units that were gathered ahead and not used."""
         for unit in self._units:
-            if unit.residence is Residence.AHEAD:
+            if unit.residence is GatherState.AHEAD:
                 self._drop(unit)
 
     def placement(self) -> dict[str, Placement]:
@@ -121,7 +121,7 @@ class Parameters:
         return {unit.unit.name: self._place_of(unit) for unit in self._units}
 
     def _place_of(self, mine: LocalUnit) -> Placement:
-        if mine.residence is not Residence.ABSENT:
+        if mine.residence is not GatherState.ABSENT:
             return Placement.DEVICE
         if self._strategy.keep is Keep.SHARD:
             return Placement.NODE
@@ -131,7 +131,7 @@ class Parameters:
 
     def evict(self) -> bool:
         """Give back the memory of one kept unit, the last in order. False if there is none."""
-        kept = next((unit for unit in reversed(self._units) if unit.residence is Residence.KEPT), None)
+        kept = next((unit for unit in reversed(self._units) if unit.residence is GatherState.KEPT), None)
         if kept is not None:
             self._drop(kept)
         return kept is not None
@@ -140,7 +140,7 @@ class Parameters:
         assert mine.block is not None
         mine.block.free()
         mine.block = mine.arrival = None
-        mine.residence = Residence.ABSENT
+        mine.residence = GatherState.ABSENT
 
     def _next(self, mine: LocalUnit, phase: Phase) -> Sequence[LocalUnit]:
         if phase is Phase.STATE:
@@ -158,14 +158,14 @@ class Parameters:
         mine.block = self._arena.take(
             mine.layout.padded, mine.unit.gathered, f"unit '{mine.unit.name}'", self._places.get(mine.unit.name)
         )
-        mine.residence = Residence.AHEAD
+        mine.residence = GatherState.AHEAD
         if self._host:
             self._copy_from_host(mine, mine.block, phase)
             mine.arrival = None
         else:
             mine.arrival = self._gather_from_ranks(mine, mine.block, phase)
 
-    def _copy_from_host(self, mine: LocalUnit, block: Block, phase: Phase) -> None:
+    def _copy_from_host(self, mine: LocalUnit, block: ArenaBlock, phase: Phase) -> None:
         if mine.changed:
             self._fetch_changed(phase)
         assert mine.fetched is not None and mine.node_copy is not None
@@ -188,7 +188,7 @@ class Parameters:
                 unit.changed = False
                 unit.fetched = fetched
 
-    def _gather_from_ranks(self, mine: LocalUnit, block: Block, phase: Phase) -> Future[None]:
+    def _gather_from_ranks(self, mine: LocalUnit, block: ArenaBlock, phase: Phase) -> Future[None]:
         fetch = self._strategy.fetch
         fetched = (
             fetch is Fetch.ALWAYS

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .exchange import Group
+from .exchange import ExchangeGroup
 from .topology import Topology
 from .traffic import Phase
 
@@ -19,7 +19,7 @@ from .traffic import Phase
 class Control:
     """Exchanges in the node first, then across nodes."""
 
-    def __init__(self, topology: Topology, node: Group, cross: Group) -> None:
+    def __init__(self, topology: Topology, node: ExchangeGroup, cross: ExchangeGroup) -> None:
         self._topology, self._node, self._cross = topology, node, cross
 
     def rows(self, row: np.ndarray, tag: int) -> np.ndarray:

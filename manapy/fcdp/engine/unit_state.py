@@ -9,15 +9,14 @@ from enum import Enum
 
 import numpy as np
 
-from .arena import Block
+from .arena import ArenaBlock
 from .units import Layout, Unit
-
 
 # bytes: up to there, units or gradients are taken together, for the sake of computations that go on meanwhile
 SMALL = 1 << 20
 
 
-class Residence(Enum):
+class GatherState(Enum):
     """Where the gathered unit is on the device."""
 
     ABSENT = "absent"
@@ -78,7 +77,7 @@ class LocalUnit:
     unsummed: bool = False  # partial holds something
     changed: bool = True
     fetched: Future[None] | None = None
-    residence: Residence = Residence.ABSENT
-    block: Block | None = None  # the gathered unit
+    residence: GatherState = GatherState.ABSENT
+    block: ArenaBlock | None = None  # the gathered unit
     arrival: Future[None] | None = None  # of the block's contents
-    whole_gradient: Block | None = None  # being computed
+    whole_gradient: ArenaBlock | None = None  # being computed

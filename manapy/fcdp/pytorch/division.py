@@ -27,8 +27,9 @@ from ..engine.units import Layout, Unit
 from ..errors import OrderError, SetupError, is_failure
 from ..mpi import MPI
 from ..state.state_index import Span, spans
-from .device import Device, Staging, find as find_device
-from .grouping import Group, Member, Units, groups_of
+from .device import Device, Staging
+from .device import find as find_device
+from .grouping import GatherGroup, Member, Units, groups_of
 from .meta import Values, materialise, without_values
 from .moving import Arrays, moved
 from .optimizer import Pieces
@@ -66,7 +67,7 @@ class Division:
         self.engine = self._engine()
         self.unset: set[str] = set()
 
-    def _grouped(self) -> list[Group]:
+    def _grouped(self) -> list[GatherGroup]:
         groups = groups_of(self.module, self._units, self._policy.param_dtype)
         own = {parameter.dtype for parameter in self.module.parameters() if parameter.requires_grad}
         if self._policy.reduce_dtype and own - {self._policy.reduce_dtype}:

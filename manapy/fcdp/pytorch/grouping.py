@@ -35,7 +35,7 @@ class Member:
 
 
 @dataclass
-class Group:
+class GatherGroup:
     """Members are gathered and released together. entries: the module, and those in it whose forward pass needs the
     group's parameters, too."""
 
@@ -56,7 +56,7 @@ def blocks(root: nn.Module) -> list[nn.Module]:
     ]
 
 
-def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = None) -> list[Group]:
+def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = None) -> list[GatherGroup]:
     """Groups in the order in which their modules come in the model, outer ones first.
 
     units: the modules that are to be groups; param_dtype: the type in which parameters are used, None for their own.
@@ -79,7 +79,7 @@ def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = N
         for path in paths.values()
     }
     return [
-        Group(module, _members(root, path, names[path], param_dtype), _entries(root, path, names[path], places))
+        GatherGroup(module, _members(root, path, names[path], param_dtype), _entries(root, path, names[path], places))
         for module, path in paths.items()
         if names[path]
     ]

@@ -36,16 +36,16 @@ from torch import nn
 from torch.autograd import Variable
 from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy
-from torch.utils.hooks import RemovableHandle
 
 # what torch's own sharding takes apart outputs with: knows those of other libraries
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.hooks import RemovableHandle
 
 from ..engine.engine import Engine
 from ..engine.traffic import Phase
 from ..errors import OrderError
 from .division import Division
-from .grouping import Group, Member
+from .grouping import GatherGroup, Member
 from .storage import UnitStorage
 from .writeback import write_back
 
@@ -97,7 +97,7 @@ class _Hooked:
         self.open_inputs = 0  # inputs of its calls that have no gradients yet
         self.units: list[_Unit] = []
 
-    def adopt(self, group: Group, storages: dict[str, UnitStorage]) -> None:
+    def adopt(self, group: GatherGroup, storages: dict[str, UnitStorage]) -> None:
         """The units that it has now."""
         self.units = [_Unit(member, storages[member.unit.name]) for member in group.members]
         self.trainable = [unit for unit in self.units if unit.member.unit.trainable]

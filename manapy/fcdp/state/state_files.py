@@ -30,13 +30,12 @@ from ..errors import StateError
 from . import state_index
 from .state_index import FILE, Index, Piece, Tensor, stored
 
-
 # numpy's names of what parameters can be
 TYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 
 
 @dataclass(frozen=True)
-class Want:
+class ReadRequest:
     """Elements [start, stop) of a tensor are read into target, flat and as large."""
 
     key: str
@@ -128,7 +127,7 @@ def plain(path: Path) -> Index:
         return Index(1, "", False, tensors, {path.name: path.stat().st_size})
 
 
-def read(directory: Path, index: Index, wants: Iterable[Want]) -> None:
+def read(directory: Path, index: Index, wants: Iterable[ReadRequest]) -> None:
     """Fill targets: one file after the other is open, and only what is wanted of it is read. Raises StateError, also if
     any file of the state is missing or has another size."""
     by_file: dict[str, list[tuple[str, int, int, np.ndarray]]] = {}
@@ -153,7 +152,11 @@ def parameters(directory: Path) -> dict[str, np.ndarray]:
         for key, tensor in index.tensors.items()
         if key.startswith(prefix)
     }
-    read(directory, index, [Want(f"{prefix}{name}", 0, array.size, array.reshape(-1)) for name, array in found.items()])
+    read(
+        directory,
+        index,
+        [ReadRequest(f"{prefix}{name}", 0, array.size, array.reshape(-1)) for name, array in found.items()],
+    )
     return found
 
 

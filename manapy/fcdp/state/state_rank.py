@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import StateError
-from .state_files import Want
+from .state_files import ReadRequest
 from .state_index import (
     Index,
     Naming,
@@ -94,7 +94,7 @@ class Reading:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     arrays: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     buffers: dict[str, np.ndarray] = field(default_factory=dict)
-    wants: list[Want] = field(default_factory=list)
+    wants: list[ReadRequest] = field(default_factory=list)
 
 
 def prepare(
@@ -123,13 +123,13 @@ def prepare(
     for name, buffer in buffers.items():
         check_tensor(index, f"buffer/{name}", buffer.shape, buffer.dtype.name, where)
         mine.buffers[name] = np.zeros(buffer.shape, buffer.dtype)
-        mine.wants.append(Want(f"buffer/{name}", 0, buffer.size, mine.buffers[name].reshape(-1)))
+        mine.wants.append(ReadRequest(f"buffer/{name}", 0, buffer.size, mine.buffers[name].reshape(-1)))
     return mine
 
 
-def _wants(kind: str, part: Part, values: np.ndarray, name_of: Naming) -> Iterator[Want]:
+def _wants(kind: str, part: Part, values: np.ndarray, name_of: Naming) -> Iterator[ReadRequest]:
     for span in spans(part.unit, part.start, part.start + values.size):
-        yield Want(f"{kind}/{name_of(part.unit, span.parameter)}", span.start, span.stop, span.of(values))
+        yield ReadRequest(f"{kind}/{name_of(part.unit, span.parameter)}", span.start, span.stop, span.of(values))
 
 
 def _dtype(index: Index, kind: str, part: Part, name_of: Naming, where: Path) -> str | None:

@@ -44,7 +44,7 @@ from ...core.errors import JobError
 from ..host import activity, process_state, runqueue, stacks
 from ..model.events import Rank, Trace
 from . import clocks, format, tsc_clock
-from .reach import LostError, ThroughAgent, ThroughShell, Way, remote_shell
+from .reach import CollectorChannel, LostError, ThroughAgent, ThroughShell, remote_shell
 from .ring_file import FEWEST, KEEP
 from .rings import TOTAL, Mirror
 from .tail import Tail, runs
@@ -213,9 +213,11 @@ class _Host:
         self.folder = Path(tempfile.mkdtemp(dir=where))
         self._inodes: dict[str, int] = {}
         self._waits: dict[tuple[int, int], deque[tuple[int, int]]] = {}
-        self._way: Way | None = None
+        self._way: CollectorChannel | None = None
 
-    def open(self, way: Callable[[str], Way], job: str, keep: int, total: int | None, sample: bool) -> None:
+    def open(
+        self, way: Callable[[str], CollectorChannel], job: str, keep: int, total: int | None, sample: bool
+    ) -> None:
         """Start the process there that answers. Raises LostError."""
         self._way = way(self.name)
         root = os.environ.get("MANAPY_TRACE_ROOT")
@@ -442,7 +444,7 @@ class Hosts:
             return None
         return job if job is not None and job.end() is None else None
 
-    def _ways(self) -> list[Callable[[str], Way]]:
+    def _ways(self) -> list[Callable[[str], CollectorChannel]]:
         """Return the ways to a host, the best first."""
         shell = functools.partial(ThroughShell, self.shell)
         job = self._running()

@@ -31,7 +31,7 @@ class LostError(ManapyError):
     """A host cannot be reached. The message is the reason."""
 
 
-class Way(Protocol):
+class CollectorChannel(Protocol):
     """A way to one collector. Its methods raise LostError, and read() raises TimeoutError."""
 
     def write(self, request: bytes) -> None:
@@ -55,21 +55,21 @@ class ThroughAgent:
             self._collector = command.Collector(job, host)
 
     def write(self, request: bytes) -> None:
-        """See Way."""
+        """See CollectorChannel."""
         with _as_lost():
             self._collector.write(request)
 
     def read(self, deadline: float) -> bytes:
-        """See Way."""
+        """See CollectorChannel."""
         with _as_lost():
             return self._collector.read(max(deadline - time.monotonic(), 0.001))
 
     def reason(self, otherwise: str) -> str:
-        """See Way."""
+        """See CollectorChannel."""
         return otherwise
 
     def close(self) -> None:
-        """See Way."""
+        """See CollectorChannel."""
         self._collector.close()
 
 
@@ -112,7 +112,7 @@ class ThroughShell:
             )
 
     def write(self, request: bytes) -> None:
-        """See Way."""
+        """See CollectorChannel."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(request)
@@ -120,7 +120,7 @@ class ThroughShell:
             raise LostError(self.reason(str(error))) from error
 
     def read(self, deadline: float) -> bytes:
-        """See Way."""
+        """See CollectorChannel."""
         assert self._process.stdout is not None
         out = self._process.stdout.fileno()
         if not select.select([out], [], [], max(deadline - time.monotonic(), 0))[0]:
@@ -139,7 +139,7 @@ class ThroughShell:
         return next((line.strip() for line in reversed(lines) if line.strip()), otherwise)
 
     def close(self) -> None:
-        """See Way."""
+        """See CollectorChannel."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()

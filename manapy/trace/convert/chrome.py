@@ -24,7 +24,7 @@ from ..model.events import Op
 from ..model.match import IS_COLLECTIVE
 from . import chrome_mpi, numbering
 from .chrome_events import SECOND, arguments, integer, time
-from .foreign import Call, ForeignError, ForeignJob, ForeignRank, Group, by_rank, size_of
+from .foreign import Call, ForeignCommunicator, ForeignError, ForeignJob, ForeignRank, by_rank, size_of
 from .operations import operation, width
 
 _RANK = re.compile(r"rank[^0-9a-z]?(\d+)|(\d+)(?:\.[A-Za-z]\w*)*$", re.IGNORECASE)
@@ -46,7 +46,7 @@ def checked(path: Path, data: Any) -> Mapping[str, Any]:
 def job(traces: Iterable[tuple[Path, Mapping[str, Any]]], ranks: int | None = None) -> ForeignJob:
     """Return the job of these traces. ranks: how many it had, if they do not say so. Raises ForeignError."""
     notes: list[str] = []
-    groups: dict[Hashable, Group] = {}
+    groups: dict[Hashable, ForeignCommunicator] = {}
     left_out = Counter[str]()
     found: list[ForeignRank] = []
     sizes = set()
@@ -66,11 +66,11 @@ def job(traces: Iterable[tuple[Path, Mapping[str, Any]]], ranks: int | None = No
         size = max(max(ordered), *(max(group.members, default=0) for group in groups.values()), 0) + 1
         notes.append(f"the traces do not say how many ranks the job had: {size} is assumed (--ranks N)")
     if any(call.group == chrome_mpi.WORLD for rank in ordered.values() for call in rank.calls):
-        groups[chrome_mpi.WORLD] = Group(tuple(range(size)), chrome_mpi.WORLD)
+        groups[chrome_mpi.WORLD] = ForeignCommunicator(tuple(range(size)), chrome_mpi.WORLD)
     for rank in ordered.values():  # members of other communicators are not known
         for call in rank.calls:
             if call.group is not None:
-                groups.setdefault(call.group, Group((), str(call.group)))
+                groups.setdefault(call.group, ForeignCommunicator((), str(call.group)))
     notes += [f"{count} calls are left out: {why}" for why, count in left_out.items()]
     made = ForeignJob("Chrome trace", size, ordered, groups, notes)
     numbering.number(made)
@@ -85,7 +85,7 @@ class _Profile:
     `left_out`."""
 
     def __init__(
-        self, path: Path, data: Mapping[str, Any], groups: dict[Hashable, Group], left_out: Counter[str]
+        self, path: Path, data: Mapping[str, Any], groups: dict[Hashable, ForeignCommunicator], left_out: Counter[str]
     ) -> None:
         self.path, self.events, self.groups, self.left_out = path, data["traceEvents"], groups, left_out
         self.host = str(data.get("host_name", ""))
@@ -108,7 +108,7 @@ class _Profile:
         members = tuple(integer(rank, -1) for rank in ranks)
         if min(members, default=-1) < 0:
             return
-        before = self.groups.setdefault(name, Group(members, "" if text == "undefined" else text))
+        before = self.groups.setdefault(name, ForeignCommunicator(members, "" if text == "undefined" else text))
         if before.members != members:
             raise ForeignError(f"{self.path}: its process group {name} has other members than in another trace")
         if name not in self.own:

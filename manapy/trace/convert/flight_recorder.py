@@ -29,7 +29,7 @@ from ...core.units import span
 from ..capture import format
 from ..model.events import NO_PEER, OPEN, Flag, Op
 from . import plain_pickle
-from .foreign import Call, ForeignError, ForeignJob, ForeignRank, Group, by_rank, size_of
+from .foreign import Call, ForeignCommunicator, ForeignError, ForeignJob, ForeignRank, by_rank, size_of
 from .operations import operation, width
 
 DAY = 86400 * 10**9
@@ -69,7 +69,7 @@ def checked(path: Path, data: Mapping[str, Any]) -> Mapping[str, Any]:
 def job(dumps: Iterable[tuple[Path, Mapping[str, Any]]], ranks: int | None = None) -> ForeignJob:
     """Return the job of these dumps. ranks: how many it had, if they do not say so. Raises ForeignError."""
     notes: list[str] = []
-    stated: dict[str, Group] = {}
+    stated: dict[str, ForeignCommunicator] = {}
     found, left_out = [], dict[str, int]()
     gaps = []
     for path, data in dumps:
@@ -85,8 +85,10 @@ def job(dumps: Iterable[tuple[Path, Mapping[str, Any]]], ranks: int | None = Non
     if size is None:
         raise ForeignError("Gloo's dumps do not say how many ranks the job had: give --ranks N")
     ordered = _one_run(ordered, notes) if ordered else ordered
-    groups: dict[Hashable, Group] = {
-        name: Group(stated[name].members or _members(name, stated[name], ordered, size), stated[name].name)
+    groups: dict[Hashable, ForeignCommunicator] = {
+        name: ForeignCommunicator(
+            stated[name].members or _members(name, stated[name], ordered, size), stated[name].name
+        )
         for name in stated
     }
     notes += [
@@ -136,7 +138,7 @@ def _one_run(ranks: Mapping[int, ForeignRank], notes: list[str]) -> dict[int, Fo
 # ---- process groups
 
 
-def _groups(path: Path, data: Mapping[str, Any], stated: dict[str, Group]) -> None:
+def _groups(path: Path, data: Mapping[str, Any], stated: dict[str, ForeignCommunicator]) -> None:
     """Add the process groups of one dump. Raises ForeignError if another dump has other members for one of them."""
     config = data.get("pg_config")
     for key, one in config.items() if isinstance(config, Mapping) else ():
@@ -147,13 +149,13 @@ def _groups(path: Path, data: Mapping[str, Any], stated: dict[str, Group]) -> No
         if members and (before := stated.get(name)) and before.members and before.members != members:
             raise ForeignError(f"{path}: its process group {name} has other members than in another dump: two jobs?")
         if members:
-            stated[name] = Group(members, _title(name, one.get("desc")))
+            stated[name] = ForeignCommunicator(members, _title(name, one.get("desc")))
     for entry in data["entries"]:
         name, text = _group(entry)
-        stated.setdefault(name, Group((), text))
+        stated.setdefault(name, ForeignCommunicator((), text))
 
 
-def _stated(groups: Iterable[Group]) -> int | None:
+def _stated(groups: Iterable[ForeignCommunicator]) -> int | None:
     """Return the size of the job by the members of its default group, or of the largest one."""
     largest = max((group for group in groups if group.members), key=lambda group: max(group.members), default=None)
     return max(largest.members) + 1 if largest is not None else None
@@ -172,7 +174,7 @@ def _title(name: str, description: Any) -> str:
     return str(description) if description and description != "undefined" else f"process group {name}"
 
 
-def _members(name: str, group: Group, ranks: Mapping[int, ForeignRank], size: int) -> tuple[int, ...]:
+def _members(name: str, group: ForeignCommunicator, ranks: Mapping[int, ForeignRank], size: int) -> tuple[int, ...]:
     """Return the members of a process group of which no dump has a list (invariant 4)."""
     if group.name == "default_pg":
         return tuple(range(size))

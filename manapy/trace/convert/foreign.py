@@ -80,7 +80,7 @@ class ForeignRank:
 
 
 @dataclass(frozen=True)
-class Group:
+class ForeignCommunicator:
     """A communicator. members: world ranks in its order; empty: they are not known."""
 
     members: tuple[int, ...]
@@ -98,7 +98,7 @@ class ForeignJob:
     producer: str
     size: int
     ranks: dict[int, ForeignRank]
-    groups: dict[Hashable, Group]
+    groups: dict[Hashable, ForeignCommunicator]
     notes: list[str] = field(default_factory=list)
 
 
@@ -116,7 +116,9 @@ def by_rank(found: Iterable[ForeignRank]) -> dict[int, ForeignRank]:
     return ranks
 
 
-def size_of(ranks: Iterable[int], groups: Iterable[Group], stated: int | None, given: int | None) -> int | None:
+def size_of(
+    ranks: Iterable[int], groups: Iterable[ForeignCommunicator], stated: int | None, given: int | None
+) -> int | None:
     """Return the number of ranks of the job. None: it is not known.
 
     ranks: those that have a file. stated: the number in the files. given: the user's. Raises ForeignError if they

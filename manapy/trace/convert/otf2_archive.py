@@ -22,7 +22,7 @@ from typing import Any
 
 from ..model.events import ANY, NO_PEER, OPEN, Flag, Op
 from . import numbering
-from .foreign import Call, ForeignError, ForeignJob, ForeignRank, Group, by_rank, size_of
+from .foreign import Call, ForeignCommunicator, ForeignError, ForeignJob, ForeignRank, by_rank, size_of
 from .operations import FUNCTIONS
 
 SECOND = 10**9
@@ -139,14 +139,14 @@ class _Archive:
         numbering.number(made)
         return made
 
-    def _groups(self) -> dict[Hashable, Group]:
+    def _groups(self) -> dict[Hashable, ForeignCommunicator]:
         """Return the communicators that calls have named."""
         used = {call.group: None for calls in self.calls.values() for call in calls if call.group is not None}
-        found: dict[Hashable, Group] = {}
+        found: dict[Hashable, ForeignCommunicator] = {}
         for comm in used:
             ranks = comm.group.members  # type: ignore[attr-defined]
             members = tuple(self.number[one.group] for one in ranks if one.group in self.number)
-            found[comm] = Group(members, comm.name)  # type: ignore[attr-defined]
+            found[comm] = ForeignCommunicator(members, comm.name)  # type: ignore[attr-defined]
         return found
 
     # ---- regions

@@ -8,7 +8,7 @@ from ..model.verdict import Cause, State, Verdict
 from . import missing, unmatched
 from .suspects import Suspects
 from .timeouts import FLOOR
-from .waitfor import Open, Want, described, inside
+from .waitfor import Open, WaitCondition, described, inside
 from .waiting import cycle_in
 
 
@@ -76,7 +76,7 @@ def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> Non
     )
 
 
-def _waits(search: Suspects, rank: int, want: Want, peer: int) -> str:
+def _waits(search: Suspects, rank: int, want: WaitCondition, peer: int) -> str:
     call = search.graph.opened[rank]
     what = inside(search.trace, search.matching, call, want.event)
     return f"rank {rank} {'is' if call.polling else 'waits'} {what}" + (
@@ -96,7 +96,7 @@ def _finalizing(search: Suspects, knot: tuple[int, ...]) -> bool:
     return found
 
 
-def _wanted(search: Suspects, rank: int) -> list[tuple[Open, Want]]:
+def _wanted(search: Suspects, rank: int) -> list[tuple[Open, WaitCondition]]:
     """Return the calls that wait for another call of a rank that is in Finalize."""
     events = search.trace.events
     if rank not in search.graph.opened or events["op"][search.graph.opened[rank].call] != Op.FINALIZE:
@@ -124,5 +124,5 @@ def _finalizing_alone(search: Suspects) -> None:
         search.accused.update(call.rank for call, _ in wanted)
 
 
-def _posted(search: Suspects, want: Want) -> bool:
+def _posted(search: Suspects, want: WaitCondition) -> bool:
     return bool(search.trace.events["flags"][want.event] & Flag.NONBLOCKING)

@@ -10,7 +10,7 @@ from ..model.match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND
 from ..model.verdict import Cause, State
 from . import schedule_position, skipped_calls
 from .suspects import Suspects
-from .waitfor import Want
+from .waitfor import WaitCondition
 
 
 def left_out(search: Suspects, rank: int, instance: int) -> int | None:
@@ -23,7 +23,7 @@ def left_out(search: Suspects, rank: int, instance: int) -> int | None:
     return None
 
 
-def skip_awaited(search: Suspects, rank: int) -> Want | None:
+def skip_awaited(search: Suspects, rank: int) -> WaitCondition | None:
     """Return the call of `rank` for which others wait, if the schedule or its habits show that the rank has left out
     this call; else None."""
     m = search.matching
@@ -55,7 +55,7 @@ def _other_side(op: int) -> np.ndarray:
     return IS_RECEIVE if IS_SEND[op] else IS_SEND
 
 
-def to_nobody(search: Suspects, rank: int, want: Want) -> int | None:
+def to_nobody(search: Suspects, rank: int, want: WaitCondition) -> int | None:
     """Return the newest call of `rank` that is the one that is awaited, but names MPI_PROC_NULL as the other rank, or
     None. A rank that has also named the waiting one, with this tag and communicator, has none."""
     m, events = search.matching, search.trace.events
@@ -69,7 +69,9 @@ def to_nobody(search: Suspects, rank: int, want: Want) -> int | None:
     return int(found[-1]) if len(found) else None
 
 
-def report(search: Suspects, rank: int, want: Want, went_on: str, confidence: float, late: bool = False) -> None:
+def report(
+    search: Suspects, rank: int, want: WaitCondition, went_on: str, confidence: float, late: bool = False
+) -> None:
     """Add the verdict that a rank never made a call. went_on: text on what it did instead."""
     call = search.needed(want, rank)
     said, detail = search.process(rank) if rank not in search.graph.opened else ("", "")

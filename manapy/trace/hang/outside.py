@@ -10,7 +10,7 @@ from ..model.verdict import Cause, Phase, State, Verdict
 from . import missing, unmatched
 from .suspects import Suspects
 from .timeouts import FIRST, FLOOR
-from .waitfor import Open, Want
+from .waitfor import Open, WaitCondition
 
 STILL = 60.0  # seconds; a rank that does nothing for so long is surely hung, even if its usual time is unknown
 STARVING = 0.9  # a rank without a processor for this share of its time is held up by that alone
@@ -68,7 +68,7 @@ def find(search: Suspects) -> None:
         _awaited(search, rank, call, want, typical, late)
 
 
-def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, late: bool) -> None:
+def _awaited(search: Suspects, rank: int, call: Open, want: WaitCondition, typical: int, late: bool) -> None:
     """Add the verdict on a rank that is outside MPI for longer than expected."""
     known, said, detail = search.trace.ranks[rank], *search.process(rank)
     needed, behind, idle = search.needed(want, rank), search.waiting.behind(rank), span(search.idle(rank))
@@ -110,7 +110,7 @@ def _threads(search: Suspects, rank: int) -> tuple[str, ...]:
     )[:2]
 
 
-def _starving(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:
+def _starving(search: Suspects, rank: int, waited: int, call: Open, want: WaitCondition) -> None:
     """Add the verdict on a rank that would go on if it had a processor.
 
     This is claimed only if it had almost no processor for long, and all of that time was sampled. Otherwise it is
@@ -136,7 +136,7 @@ def _starving(search: Suspects, rank: int, waited: int, call: Open, want: Want) 
     )
 
 
-def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:
+def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: WaitCondition) -> None:
     """Add the verdict UNKNOWN on a rank that may have had no processor."""
     search.accused.add(rank)
     search.undecided.append(

@@ -14,7 +14,7 @@ from . import network, unmatched
 from .network import Probe
 from .suspects import Suspects
 from .timeouts import FIRST
-from .waitfor import Open, Want
+from .waitfor import Open, WaitCondition
 
 
 def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
@@ -100,7 +100,7 @@ def _posted(search: Suspects, post: int) -> int:
     return int(search.trace.events["enter"][partner]) if partner >= 0 else 0
 
 
-def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> None:
+def _unrecorded(search: Suspects, call: Open, want: WaitCondition, perhaps: str = "") -> None:
     """Add the verdict on a call whose end depends on something that is not recorded. It is late by time alone, if
     others wait for it."""
     long, why = search.trace.now - call.since, f"what that waits for is not recorded{perhaps}"
@@ -126,7 +126,7 @@ def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> 
 def _network(
     search: Suspects,
     call: Open,
-    want: Want,
+    want: WaitCondition,
     members: tuple[int, ...],
     arrival: int,
     typical: int,

@@ -17,7 +17,7 @@ from ..model.match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 from ..model.verdict import Cause, Phase, State, Verdict
 from . import schedule_position
 from .timeouts import FIRST, Expected, Memory
-from .waitfor import Graph, Open, Want, build, described, inside
+from .waitfor import Graph, Open, WaitCondition, build, described, inside
 from .waiting import Waiting
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class Suspects:
         post = int(self.matching.post[event])
         return post if post >= 0 else event
 
-    def needed(self, want: Want, rank: int) -> str:
+    def needed(self, want: WaitCondition, rank: int) -> str:
         """Return the call that `rank` would have to make: the other side of the operation that is waited for."""
         if want.call:
             return want.call
@@ -333,7 +333,7 @@ class Suspects:
             more = {**self.place(rank, at), **more}
         self.found.append(Verdict(state, sentence, cause, rank, **more))  # type: ignore[arg-type]
 
-    def doubt(self, call: Open, want: Want, why: str) -> None:
+    def doubt(self, call: Open, want: WaitCondition, why: str) -> None:
         """Add a wait that may be too long, without proof."""
         if (long := self.trace.now - call.since) > FIRST:
             what = inside(self.trace, self.matching, call, want.event)

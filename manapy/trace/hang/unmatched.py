@@ -11,7 +11,7 @@ from ..model.events import Flag
 from ..model.match import IS_RECEIVE, IS_SEND
 from ..model.verdict import Cause, State, Verdict
 from .suspects import Suspects
-from .waitfor import Open, Want, inside
+from .waitfor import Open, WaitCondition, inside
 
 
 def crossed(search: Suspects, waiting: Iterable[Open]) -> Verdict | None:
@@ -46,7 +46,7 @@ def _unreceived(search: Suspects, post: int) -> int | None:
     return int(found[-1]) if len(found) else None
 
 
-def _disagree(search: Suspects, call: Open, peer: int, want: Want, post: int, sent: int) -> Verdict:
+def _disagree(search: Suspects, call: Open, peer: int, want: WaitCondition, post: int, sent: int) -> Verdict:
     m, rank, sender = search.matching, call.rank, int(search.trace.events["rank"][sent])
     made, waits = calls.describe(search.trace, m, sent), inside(search.trace, m, call, post)
     on = ""
@@ -87,7 +87,7 @@ def left_over(search: Suspects, call: Open) -> bool:
     sender, receiver = int(events["rank"][sent]), int(m.peer[sent])
     if {sender, receiver} <= search.accused:
         return True
-    needed = search.needed(Want(sent), receiver)
+    needed = search.needed(WaitCondition(sent), receiver)
     search.accused.update((sender, receiver))
     search.found.append(
         Verdict(

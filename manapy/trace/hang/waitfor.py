@@ -33,7 +33,7 @@ POLLED_RECENTLY = 1_000_000_000  # ns; a rank whose last test is no older than t
 
 
 @dataclass(frozen=True)
-class Want:
+class WaitCondition:
     """One thing that an open call needs.
 
     event: index of the event that is waited for: the call itself, or the post that it completes.
@@ -65,12 +65,12 @@ class Open:
     rank: int
     call: int
     since: int
-    wants: tuple[Want, ...]
+    wants: tuple[WaitCondition, ...]
     any: bool = False
     polling: bool = False
     free: bool = False
 
-    def awaited(self) -> Iterable[tuple[int, Want]]:
+    def awaited(self) -> Iterable[tuple[int, WaitCondition]]:
         """Yield the ranks for which it waits, and the wants."""
         for want in self.wants:
             for rank in want.ranks:
@@ -288,7 +288,7 @@ def _polling(
             rank,
             newest,
             since,
-            (Want(newest, () if unproven else everybody, any=True, unproven=unproven, known=False),),
+            (WaitCondition(newest, () if unproven else everybody, any=True, unproven=unproven, known=False),),
             polling=True,
         )
     return Open(rank, newest, since, (_want(trace, matching, int(posts[-1]), absent),), polling=True)
@@ -303,13 +303,13 @@ def _polls(trace: Trace, known: Rank, newest: int) -> bool:
     )
 
 
-def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want:
+def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> WaitCondition:
     """Return the want of an open record."""
     events = trace.events
     own_op = int(events["op"][event])
     post = int(matching.post[event])
     if IS_COMPLETION[own_op]:
-        return _want(trace, matching, post, absent) if post >= 0 else Want(event, known=False)
+        return _want(trace, matching, post, absent) if post >= 0 else WaitCondition(event, known=False)
     op, peer = int(matching.op[event]), int(matching.peer[event])
     rank = int(events["rank"][event])
     if IS_COLLECTIVE[op] and matching.collectives.of[event] >= 0:
@@ -317,25 +317,25 @@ def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want
     if op == Op.FINALIZE:
         return absent.of_finalize(event)
     if peer == PROC_NULL:
-        return Want(event)
+        return WaitCondition(event)
     if IS_SEND[op] or IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
         if matching.partner[event] >= 0 or (not IS_SEND[op] and absent.on_its_way(event)):
-            return Want(event)
+            return WaitCondition(event)
         if peer == ANY:
             comm = int(matching.comm[event])
             members = trace.comms[comm].members if 0 <= comm < len(trace.comms) else np.zeros(0, np.int32)
             everybody = members.tolist() if len(members) else range(trace.size)
             others, unproven = absent.split((r for r in everybody if r != rank), int(events["enter"][event]))
-            return Want(event, () if unproven else others, any=True, unproven=unproven)
+            return WaitCondition(event, () if unproven else others, any=True, unproven=unproven)
         if peer < 0:
-            return Want(event, known=False)
+            return WaitCondition(event, known=False)
         proven = absent.proven(peer, int(events["enter"][event]))
-        return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,))
+        return WaitCondition(event, (peer,) if proven else (), unproven=() if proven else (peer,))
     if op in windows.PASSIVE:
         return absent.of_passive(event)
     if op in windows.ANSWERS and peer >= 0:
         return absent.of_epoch(event)
-    return Want(event, known=False)  # the trace does not show what would end the call
+    return WaitCondition(event, known=False)  # the trace does not show what would end the call
 
 
 class _Absent:
@@ -378,13 +378,13 @@ class _Absent:
             fits &= m.tag[sends] == tag
         return bool(fits.any())
 
-    def of_finalize(self, event: int) -> Want:
+    def of_finalize(self, event: int) -> WaitCondition:
         """Return the want of an MPI_Finalize: it waits for all ranks that have not called it."""
         rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
         others, unproven = self.split((r for r in self._unfinished if r != rank and r in self._trace.ranks), since)
-        return Want(event, tuple(r for r in others if r not in unproven), unproven=unproven)
+        return WaitCondition(event, tuple(r for r in others if r not in unproven), unproven=unproven)
 
-    def of_passive(self, event: int) -> Want:
+    def of_passive(self, event: int) -> WaitCondition:
         """Return the want of a lock, an unlock or a flush. A lock waits for the ranks that hold it. Every window call
         waits for a target that is outside MPI (invariant 3 of windows.py)."""
         m, events = self._matching, self._trace.events
@@ -393,14 +393,14 @@ class _Absent:
         held = {holder: since for holder, since in held.items() if holder != rank}
         # a holder without proof may have unlocked it
         if unproven := tuple(holder for holder, since in held.items() if not self.proven(holder, since)):
-            return Want(event, unproven=unproven)
+            return WaitCondition(event, unproven=unproven)
         if held:
-            return Want(
+            return WaitCondition(
                 event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock"
             )
         return self._progress(event)
 
-    def of_epoch(self, event: int) -> Want:
+    def of_epoch(self, event: int) -> WaitCondition:
         """Return the want of post-start-complete-wait. A start and a complete wait for the target's post. A wait waits
         until the origin's complete has returned (invariant 4 of windows.py)."""
         m, events = self._matching, self._trace.events
@@ -418,12 +418,12 @@ class _Absent:
                 if start < 0 or events["context"][start] < number:
                     call = f"MPI_Win_start and {call}"
             proven = self.proven(peer, int(events["enter"][answer]) if answer >= 0 else 0)
-            return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,), call=call)
+            return WaitCondition(event, (peer,) if proven else (), unproven=() if proven else (peer,), call=call)
         if op == Op.WIN_WAIT and events["exit"][answer] == OPEN:
-            return Want(event, (peer,), call=f"the end of its {describe(self._trace, m, answer)}")
-        return self._progress(event) if op == Op.WIN_COMPLETE else Want(event, known=False)
+            return WaitCondition(event, (peer,), call=f"the end of its {describe(self._trace, m, answer)}")
+        return self._progress(event) if op == Op.WIN_COMPLETE else WaitCondition(event, known=False)
 
-    def _progress(self, event: int) -> Want:
+    def _progress(self, event: int) -> WaitCondition:
         """Return the want of a call that waits for no rank's call, but whose target may have to be inside MPI."""
         m, events = self._matching, self._trace.events
         target = int(m.peer[event])
@@ -435,16 +435,18 @@ class _Absent:
             or target in self._inside
             or _polls(self._trace, known, at)
         ):
-            return Want(event, known=False)
+            return WaitCondition(event, known=False)
         if known.paused:
-            return Want(event, unproven=(target,))
-        return Want(event, (target,), call=f"any MPI function, in which {describe(self._trace, m, event)} could go on")
+            return WaitCondition(event, unproven=(target,))
+        return WaitCondition(
+            event, (target,), call=f"any MPI function, in which {describe(self._trace, m, event)} could go on"
+        )
 
-    def of_collective(self, event: int) -> Want:
+    def of_collective(self, event: int) -> WaitCondition:
         """Return the want of a collective: it waits for the members that have not entered it."""
         instance = int(self._matching.collectives.of[event])
         if not len(self._trace.comms[int(self._matching.comm[event])].members):
-            return Want(event, known=False)
+            return WaitCondition(event, known=False)
         if instance not in self._wants:
             self._wants[instance] = self._look(instance)
         missing, unproven = self._wants[instance]
@@ -452,7 +454,7 @@ class _Absent:
         # others may be missing as well, but only the root is needed
         if op in (Op.BCAST, Op.SCATTER) and root in missing:
             missing = (root,)
-        return Want(event, missing, unproven=unproven)
+        return WaitCondition(event, missing, unproven=unproven)
 
     def _look(self, instance: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the members that have not entered a collective: those that are proven missing, and the others."""
@@ -529,7 +531,7 @@ def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
 
 
 def _node(
-    want: Want,
+    want: WaitCondition,
     shared: dict[tuple[tuple[int, ...], bool], int],
     needs: dict[int, list[int]],
     any_of: set[int],

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .waitfor import Graph, Open, Want
+from .waitfor import Graph, Open, WaitCondition
 
 
 class Waiting:
     """Finds the ranks that wait for a rank. Calls with the same wants are stored once."""
 
     def __init__(self, graph: Graph) -> None:
-        self._direct: dict[int, list[list[tuple[Open, Want]]]] = {}
-        self._extra: dict[int, list[tuple[Open, Want]]] = {}
+        self._direct: dict[int, list[list[tuple[Open, WaitCondition]]]] = {}
+        self._extra: dict[int, list[tuple[Open, WaitCondition]]] = {}
         self._graph = graph
-        shared: dict[tuple[int, ...], list[tuple[Open, Want]]] = {}
+        shared: dict[tuple[int, ...], list[tuple[Open, WaitCondition]]] = {}
         for call in graph.calls:
             for want in call.wants:
                 if not want.ranks:
@@ -25,7 +25,7 @@ class Waiting:
                         self._direct.setdefault(rank, []).append(shared[want.ranks])
                 shared[want.ranks].append((call, want))
 
-    def add(self, rank: int, call: Open, want: Want) -> None:
+    def add(self, rank: int, call: Open, want: WaitCondition) -> None:
         """Add a call that waits for a rank although all calls have been made."""
         self._extra.setdefault(rank, []).append((call, want))
 
@@ -33,7 +33,7 @@ class Waiting:
         """Return all ranks for which others wait."""
         return {*self._direct, *self._extra}
 
-    def on(self, rank: int) -> list[tuple[Open, Want]]:
+    def on(self, rank: int) -> list[tuple[Open, WaitCondition]]:
         """Return the calls that wait directly for a rank, the longest wait first."""
         found = [one for group in self._direct.get(rank, ()) for one in group if one[0].rank != rank]
         return sorted([*found, *self._extra.get(rank, ())], key=lambda one: one[0].since)
@@ -61,10 +61,10 @@ class Waiting:
         return found
 
 
-def cycle_in(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, Want, int]]:
+def cycle_in(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, WaitCondition, int]]:
     """Return a cycle inside a knot: (rank, what it waits for, the rank that it waits for)."""
     inside, seen = set(knot), dict[int, int]()
-    path: list[tuple[int, Want, int]] = []
+    path: list[tuple[int, WaitCondition, int]] = []
     at = knot[0]
     while at not in seen:
         seen[at] = len(path)

@@ -16,7 +16,7 @@ from ..capture.rings import trace_files
 from ..capture.tracefile import TraceFile
 
 
-class Pulse:
+class ProgressWatch:
     """Watches the progress of the job that records in this folder."""
 
     def __init__(self, folder: Path) -> None:

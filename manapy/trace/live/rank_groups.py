@@ -16,7 +16,7 @@ from .rank_rows import Rdma, Row
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """Ranks that do the same.
 
     common: what they do. `rank` and `host` are those of the first, `since_ns` is the largest one, `calls_s` and
@@ -36,7 +36,7 @@ DETAILS: tuple[Callable[[Row], Row], ...] = (
 )
 
 
-def groups(rows: Sequence[Row], most: int) -> list[Group]:
+def groups(rows: Sequence[Row], most: int) -> list[RankGroup]:
     """Return the groups, the most conspicuous first: at most `most`, or else one for each state."""
     found: dict[Row, list[Row]] = {}
     for detail in DETAILS:
@@ -48,7 +48,7 @@ def groups(rows: Sequence[Row], most: int) -> list[Group]:
     return sorted((_group(key, members) for key, members in found.items()), key=lambda group: group.common.conspicuous)
 
 
-def _group(key: Row, members: list[Row]) -> Group:
+def _group(key: Row, members: list[Row]) -> RankGroup:
     ranks = tuple(sorted(row.rank for row in members))
     hosts = tuple(dict.fromkeys(row.host for row in members if row.host))
     rdma = [row.rdma for row in members if row.rdma is not None]
@@ -65,7 +65,7 @@ def _group(key: Row, members: list[Row]) -> Group:
         if rdma
         else None,
     )
-    return Group(ranks, hosts, common)
+    return RankGroup(ranks, hosts, common)
 
 
 def _of(sum_up: Callable[[list[Any]], Any], members: list[Row], name: str) -> Any:

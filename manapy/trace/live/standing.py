@@ -46,7 +46,7 @@ class _Stands:
 
 
 @dataclass(frozen=True)
-class News:
+class WatchUpdate:
     """The result of one look. Each verdict comes once.
 
     new: to be printed.
@@ -67,7 +67,7 @@ def taken_back(verdict: Verdict, stood: float, over: bool) -> str:
 
 
 @dataclass
-class Standing:
+class StandingVerdicts:
     """The verdicts of one watch. patience: seconds; at_once: causes that need none. All moments are seconds of one
     clock."""
 
@@ -77,13 +77,13 @@ class Standing:
     _stands: list[_Stands] = field(default_factory=list)
     _said: list[tuple[float, Verdict]] = field(default_factory=list)  # with the moment when each was last found
 
-    def look(self, verdicts: list[Verdict], moment: float, last: bool = False) -> News:
+    def look(self, verdicts: list[Verdict], moment: float, last: bool = False) -> WatchUpdate:
         """Add the verdicts of a look. last: the job has ended, and there will be no other look."""
         if all(
             verdict.state is State.UNKNOWN and verdict.detail != SPEED or verdict.detail == PARKED
             for verdict in verdicts
         ):
-            return News()
+            return WatchUpdate()
         findings = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.LATE)]
         before, self._stands = self._stands, []
         for verdict in findings:
@@ -113,7 +113,7 @@ class Standing:
         slow = tuple(verdict for verdict in new if verdict.state is State.SLOW)
         self.slow = self.slow or bool(slow)
         back = tuple((one.said, moment - one.since) for one in gone)
-        return News(new, back, (*(one.verdict for one in due), *slow))
+        return WatchUpdate(new, back, (*(one.verdict for one in due), *slow))
 
     @property
     def stands(self) -> list[tuple[Verdict, float]]:

@@ -28,7 +28,7 @@ class ScheduleError(ManapyError):
 
 
 @dataclass(frozen=True)
-class Block:
+class ScheduleBlock:
     """One block: the forward or backward pass of one micro-batch through one chunk."""
 
     backward: bool
@@ -114,35 +114,35 @@ class Schedule:
         places[self.ranks.ravel()] = np.stack(np.unravel_index(np.arange(self.size), self.ranks.shape), axis=1)
         return places
 
-    def blocks_of(self, stage: int) -> tuple[Block, ...]:
+    def blocks_of(self, stage: int) -> tuple[ScheduleBlock, ...]:
         """Return the blocks of a stage in the order in which it works on them, [blocks]."""
         return _order(self, stage)
 
-    def place_of(self, stage: int, block: Block) -> int:
+    def place_of(self, stage: int, block: ScheduleBlock) -> int:
         """Return the place of a block in its stage's order."""
         return _index(self, stage)[block]
 
-    def source(self, stage: int, block: Block) -> tuple[int, Block] | None:
+    def source(self, stage: int, block: ScheduleBlock) -> tuple[int, ScheduleBlock] | None:
         """Return the stage and the block whose message this block waits for, or None."""
         last = self.pp - 1
         if not block.backward:
             if stage > 0:
                 return stage - 1, block
-            return (last, Block(False, block.chunk - 1, block.micro)) if block.chunk else None
+            return (last, ScheduleBlock(False, block.chunk - 1, block.micro)) if block.chunk else None
         if stage < last:
             return stage + 1, block
-        return (0, Block(True, block.chunk + 1, block.micro)) if block.chunk < self.chunks - 1 else None
+        return (0, ScheduleBlock(True, block.chunk + 1, block.micro)) if block.chunk < self.chunks - 1 else None
 
-    def target(self, stage: int, block: Block) -> tuple[int, Block] | None:
+    def target(self, stage: int, block: ScheduleBlock) -> tuple[int, ScheduleBlock] | None:
         """Return the stage and the block that wait for this block's message, or None."""
         last = self.pp - 1
         if not block.backward:
             if stage < last:
                 return stage + 1, block
-            return (0, Block(False, block.chunk + 1, block.micro)) if block.chunk < self.chunks - 1 else None
+            return (0, ScheduleBlock(False, block.chunk + 1, block.micro)) if block.chunk < self.chunks - 1 else None
         if stage > 0:
             return stage - 1, block
-        return (last, Block(True, block.chunk - 1, block.micro)) if block.chunk else None
+        return (last, ScheduleBlock(True, block.chunk - 1, block.micro)) if block.chunk else None
 
 
 def parse(text: str) -> Schedule:
@@ -168,9 +168,9 @@ def parse(text: str) -> Schedule:
 
 
 @functools.lru_cache(maxsize=4096)
-def _order(schedule: Schedule, stage: int) -> tuple[Block, ...]:
+def _order(schedule: Schedule, stage: int) -> tuple[ScheduleBlock, ...]:
     forward, backward = (
-        [Block(back, *_virtual(schedule, k, back)) for k in range(schedule.micro * schedule.chunks)]
+        [ScheduleBlock(back, *_virtual(schedule, k, back)) for k in range(schedule.micro * schedule.chunks)]
         for back in (False, True)
     )
     total = len(forward)
@@ -195,5 +195,5 @@ def _virtual(schedule: Schedule, k: int, backward: bool) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _index(schedule: Schedule, stage: int) -> dict[Block, int]:
+def _index(schedule: Schedule, stage: int) -> dict[ScheduleBlock, int]:
     return {block: place for place, block in enumerate(_order(schedule, stage))}

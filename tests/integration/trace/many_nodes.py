@@ -112,7 +112,7 @@ def node(of: job.Job, number: int, ranks: range, records: int, odd: int, begin: 
         while first.receive() != "UNLED":  # the coordinator has ended
             pass
         return
-    agent.Agent(listener, of.secret(), leader.connect(of.host, of.port, of.secret())).serve()
+    agent.NodeAgent(listener, of.secret(), leader.connect(of.host, of.port, of.secret())).serve()
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import images
 import pytest
 from histories import History
+
 from manapy.chain import steps, view
-from manapy.chain.steps import Verdict
+from manapy.chain.steps import NextStep
 from manapy.ckpt.store import publish, verify
 from manapy.core.errors import ManapyError
 
@@ -25,7 +26,7 @@ class Script:
         self.history = history
         self.said: list[str] = []
 
-    def ask(self, argv: list[str], ranks: int = RANKS, directory: Path | None = None) -> Verdict:
+    def ask(self, argv: list[str], ranks: int = RANKS, directory: Path | None = None) -> NextStep:
         """Ask as rank 0 does: again, if the ranks find damage in their images."""
         verdict = steps.decide(self.history.chain, argv, ranks, directory, self.said.append)
         while verdict.kind == "resume" and (found := damage(verdict.path)):
@@ -63,12 +64,12 @@ def script(history: History) -> Script:
 
 def test_new(script: Script) -> None:
     step = script.history.chain.dir / "step-001"
-    assert script.ask(A) == Verdict("new", step)
+    assert script.ask(A) == NextStep("new", step)
     assert script.ask(B).path == script.history.chain.dir / "step-002"
     assert [(e["step"], e["argv"], e["ranks"], e["verdict"], e["dir"]) for e in script.history.chain.events("step")][
         0
     ] == (1, A, RANKS, "new", str(step))
-    assert Verdict("new", step).line() == f"NEW {step}"
+    assert NextStep("new", step).line() == f"NEW {step}"
 
 
 def test_given_directory(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +86,8 @@ def test_the_same_program_twice(script: Script) -> None:
     assert (first.name, second.name) == ("step-001", "step-002")
     script.again()
     assert script.ask(A).kind == "done"
-    assert script.ask(A) == Verdict("resume", second / "ckpt-000001")
-    assert script.ask(A) == Verdict("new", script.history.chain.dir / "step-003")
+    assert script.ask(A) == NextStep("resume", second / "ckpt-000001")
+    assert script.ask(A) == NextStep("new", script.history.chain.dir / "step-003")
 
 
 def test_done_gives_its_code_for_ever(script: Script) -> None:
@@ -102,7 +103,7 @@ def test_a_program_that_fails_by_itself_has_ended(script: Script) -> None:
     script.start(A, "failed", first_failure={"rank": 1, "host": "a", "code": 7}, code=7, checkpoints=1)
     assert script.ask(B).kind == "new", "the script may go on"
     script.again()
-    assert script.ask(A) == Verdict("done", code=7)
+    assert script.ask(A) == NextStep("done", code=7)
 
 
 def test_crashed_goes_on_from_its_checkpoint(script: Script) -> None:
@@ -110,7 +111,7 @@ def test_crashed_goes_on_from_its_checkpoint(script: Script) -> None:
     assert steps.fate(where) == ("crashed", 0, "node7", "rank 1 died on node7", 0.0)
     script.again()
     verdict = script.ask(A)
-    assert verdict == Verdict("resume", where / "ckpt-000002") and verdict.line() == f"RESUME {where / 'ckpt-000002'}"
+    assert verdict == NextStep("resume", where / "ckpt-000002") and verdict.line() == f"RESUME {where / 'ckpt-000002'}"
 
 
 @pytest.mark.parametrize("state", [CRASHED, {"state": "stopped"}, {"state": "checkpointed"}])
@@ -133,7 +134,7 @@ def test_steps_side_by_side_in_another_attempt(script: Script) -> None:
 def test_no_checkpoint_yet(script: Script) -> None:
     where = script.start(A)
     script.again()
-    assert script.ask(A) == Verdict("new", where)
+    assert script.ask(A) == NextStep("new", where)
     assert script.said == []
 
 
@@ -143,7 +144,7 @@ def test_damaged_checkpoint_is_named_and_left_out(script: Script) -> None:
     (where / "ckpt-000002" / "manifest.json").write_text("{")
     for _ in range(2):
         script.again()
-        assert script.ask(A) == Verdict("resume", where / "ckpt-000001")
+        assert script.ask(A) == NextStep("resume", where / "ckpt-000001")
     assert [Path(e["path"]).name for e in script.history.chain.events("skipped")] == ["ckpt-000003", "ckpt-000002"], (
         "once each"
     )
@@ -155,7 +156,7 @@ def test_missing_image(script: Script) -> None:
     where = script.start(A, checkpoints=2)
     (where / "ckpt-000002" / "rank-00000.img").unlink()
     script.again()
-    assert script.ask(A) == Verdict("resume", where / "ckpt-000001")
+    assert script.ask(A) == NextStep("resume", where / "ckpt-000001")
 
 
 def test_all_damaged(script: Script) -> None:
@@ -164,7 +165,7 @@ def test_all_damaged(script: Script) -> None:
     for path in where.glob("ckpt-*"):
         images.flip(path / "rank-00000.img", 5000)
     script.again()
-    assert script.ask(A) == Verdict("new", where)
+    assert script.ask(A) == NextStep("new", where)
     assert script.said[-1] == f"{where}: no undamaged checkpoint is left: the program starts from the beginning"
     assert script.history.chain.events("note")[-1]["text"] == script.said[-1]
 
@@ -174,8 +175,8 @@ def test_the_last_answer_counts(script: Script) -> None:
     where = script.start(A, checkpoints=2)
     images.flip(where / "ckpt-000002" / "rank-00000.img", 5000)
     script.again()
-    assert script.ask(A) == Verdict("resume", where / "ckpt-000001")
-    assert script.ask(A) == Verdict("new", script.history.chain.dir / "step-002")
+    assert script.ask(A) == NextStep("resume", where / "ckpt-000001")
+    assert script.ask(A) == NextStep("new", script.history.chain.dir / "step-002")
     last = [(e["step"], e["verdict"], Path(e["path"]).name) for e in script.history.chain.steps(2)]
     assert last == [(1, "resume", "ckpt-000001"), (2, "new", "step-002")]
     assert view.attempts(script.history.chain)[-1].resumed == [str(where / "ckpt-000001")]
@@ -204,12 +205,12 @@ def test_checkpoints_of_another_program_in_the_same_directory(script: Script, tm
     old.mkdir()
     images.checkpoint(old, RANKS)
     time.sleep(0.01)
-    assert script.ask(A, directory=old) == Verdict("new", old)
+    assert script.ask(A, directory=old) == NextStep("new", old)
     script.again()
-    assert script.ask(A, directory=old) == Verdict("new", old)
+    assert script.ask(A, directory=old) == NextStep("new", old)
     images.checkpoint(old, RANKS)
     script.again()
-    assert script.ask(A, directory=old) == Verdict("resume", old / "ckpt-000002")
+    assert script.ask(A, directory=old) == NextStep("resume", old / "ckpt-000002")
 
 
 def test_an_attempt_that_did_not_get_there(script: Script) -> None:
@@ -219,4 +220,4 @@ def test_an_attempt_that_did_not_get_there(script: Script) -> None:
     script.again()
     script.again()
     assert script.ask(A).kind == "done"
-    assert script.ask(B) == Verdict("resume", b / "ckpt-000001")
+    assert script.ask(B) == NextStep("resume", b / "ckpt-000001")

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from manapy.ckpt import protocol
 from manapy.ckpt.coordinator.coordinator import Coordinator, Settings
-from manapy.ckpt.node.agent import Agent
+from manapy.ckpt.node.agent import NodeAgent
 from manapy.ckpt.node.leader import Leader, connect
 from manapy.ckpt.store import job
 from manapy.clock import RankClock, from_wire
@@ -248,7 +248,7 @@ class FakeJob:
         # not the loop's executor: the coordinator waits for its threads
         loop, own = asyncio.get_running_loop(), ThreadPoolExecutor(1)
         self.leaders.append(leader)
-        self.served.append(loop.run_in_executor(own, Agent(listener, record.secret(), leader).serve))
+        self.served.append(loop.run_in_executor(own, NodeAgent(listener, record.secret(), leader).serve))
 
     def agent_of(self, rank: int) -> str:
         """The socket of a rank's agent. Rank 0 has none."""

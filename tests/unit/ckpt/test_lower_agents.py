@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 from fake_jobs import PATIENCE, FakeJob, fake_job, shake_hands
+
 from manapy.ckpt import protocol
-from manapy.ckpt.coordinator import ranks
 from manapy.ckpt.coordinator import agent_tree as placing
-from manapy.ckpt.coordinator.nodes import Node
+from manapy.ckpt.coordinator import ranks
 from manapy.ckpt.coordinator.agent_tree import AgentTree, LowerAgent
+from manapy.ckpt.coordinator.nodes import Node
 from manapy.ckpt.node import leader
 from manapy.ckpt.node import lower_agents as joining
-from manapy.ckpt.node.agent import Agent
+from manapy.ckpt.node.agent import NodeAgent
 from manapy.ckpt.node.peer import Poll
 from manapy.ckpt.store import job
 
@@ -262,7 +263,7 @@ def test_ranks_behind_an_agent_come_and_go() -> None:
 def test_a_line_of_the_node_comes_after_those_of_its_ranks() -> None:
     ours, theirs = socket.socketpair()
     with theirs, socket.socket(socket.AF_UNIX) as listener:
-        made = Agent(listener, bytes(32), leader.Leader(ours, None))
+        made = NodeAgent(listener, bytes(32), leader.Leader(ours, None))
         made._add(5, "DONE 0")
         made._say("PARTED 1 5")
         assert theirs.recv(1000) == b"LINES 5 DONE 0\nPARTED 1 5\n"

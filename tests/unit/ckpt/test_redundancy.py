@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from manapy.ckpt.redundancy import code, failure_groups, policy
-from manapy.ckpt.redundancy.stripes import NAME, Group
-from manapy.ckpt.redundancy.image_stream import Block
+from manapy.ckpt.redundancy.image_stream import FolderSlice
+from manapy.ckpt.redundancy.stripes import NAME, StripeGroup
 from manapy.core.errors import CheckpointError
 
 shapes = st.sampled_from(["xor", "rs:1+1", "rs:1+2", "rs:2+2", "rs:4+2", "rs:3+3", "rs:5+1"])
@@ -52,7 +53,7 @@ def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stripes(shape: tuple[int, int]) -> None:
     """Each member has one block of each stripe, of data or a spare one, and each spare block has one holder."""
     n, spare = shape
-    group = Group(0, tuple(f"node-{i:05d}" for i in range(n)), spare)
+    group = StripeGroup(0, tuple(f"node-{i:05d}" for i in range(n)), spare)
     held = [block for member in range(n) for block in group.held(member)]
     assert len(held) == len(set(held)) == n * spare
     for stripe in range(n):
@@ -127,7 +128,7 @@ def test_block_of_a_folder(
     for rank, data in enumerate(images):
         (folder / f"rank-{rank:05d}.img").write_bytes(data)
     (folder / "rank-00000.img.part").write_bytes(b"not complete")
-    block = Block(folder, offset, count)
+    block = FolderSlice(folder, offset, count)
     read = b""
     while block.left:
         read += block.read(piece)

@@ -10,16 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
+from traces import SECOND, receive, saved
+
 from manapy import cli
 from manapy.cli.watch import top_text, top_view
 from manapy.trace.capture import format
 from manapy.trace.capture.locate import Found
 from manapy.trace.live import rank_rows
-from manapy.trace.live.rank_groups import Group, groups
+from manapy.trace.live.rank_groups import RankGroup, groups
 from manapy.trace.live.rank_rows import State
 from manapy.trace.model import schedule
 from manapy.trace.model.events import Op
-from traces import SECOND, receive, saved
 
 
 def running(root: Path, size: int = 2, records: int = 40) -> list[format.Writer]:
@@ -166,7 +167,7 @@ def test_queue_pairs_have_a_column_where_there_are_some() -> None:
         rank_rows.Row(1, "node0", State.COMPUTING),
         rank_rows.Row(2, "node0", State.COMPUTING, rdma=rank_rows.Rdma(1, 0, 0.5e6)),
     ]
-    each = [Group((row.rank,), (row.host,), row) for row in rows]
+    each = [RankGroup((row.rank,), (row.host,), row) for row in rows]
     shown = [text for text, _ in top_text._ranks(each, top_text._EACH, several_hosts=False)]
     assert "rdma" in shown[0].split() and "2 QPs, 2.5 MB/s, 4 in flight" in shown[1] and "QPs" not in shown[2]
     assert "rdma" not in top_text._ranks(each[1:2], top_text._EACH, several_hosts=False)[0][0].split()

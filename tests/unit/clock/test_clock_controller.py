@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manapy.clock import WORLD, Controller, Phase, RankClock, Row, Stage, State, Thread, Verdict, from_wire, ggid
+from manapy.clock import WORLD, ClockPhase, Controller, Decision, RankClock, Row, Stage, State, Thread, from_wire, ggid
 from manapy.clock.messages import (
     Abort,
     Advance,
@@ -59,7 +59,7 @@ def test_names_who_is_asked() -> None:
     s.enter(0, a)
     s.request()
     s.settle()
-    s.enter(2, b, Verdict.PARK)
+    s.enter(2, b, Decision.PARK)
     s.block(1, 2)
     s.settle()
     assert "rank 2 (parked) is asked to go on; rank 1 waits for a message of it" in s.controller.status()
@@ -169,7 +169,7 @@ def test_stall_lets_a_parked_rank_take_one_step() -> None:
     s.enter(0, a)
     s.request()
     s.settle()
-    s.enter(2, WORLD, Verdict.PARK)
+    s.enter(2, WORLD, Decision.PARK)
     s.settle()
     out = s.controller.stall()
     assert out == [(2, Advance(1))]
@@ -196,7 +196,7 @@ def test_pingpong_at_target_does_not_hinder_the_freeze() -> None:
 
 def test_restart_clock_of_a_fresh_rank() -> None:
     clock = RankClock(0, (0, 1))
-    assert clock.enter_collective(WORLD) is Verdict.GO and clock.outbox == []
+    assert clock.enter_collective(WORLD) is Decision.GO and clock.outbox == []
 
 
 def test_lists_of_rows_in_several_messages() -> None:
@@ -214,7 +214,7 @@ def test_lists_of_rows_in_several_messages() -> None:
     assert [m.more for m in targets] == [True, True, False]  # type: ignore[union-attr]
     assert sum(len(m.rows) for m in targets) == 2500  # type: ignore[union-attr]
     s.clocks[1].receive(targets[0])
-    assert s.clocks[1].phase is Phase.INTENT
+    assert s.clocks[1].phase is ClockPhase.INTENT
     s.settle()
     for cid in comms:
         s.enter(1, cid, blocking=False)

@@ -15,7 +15,7 @@ from manapy.fcdp.engine.units import Layout, Unit
 from manapy.fcdp.errors import StateError
 from manapy.fcdp.layers.adam import Adam
 from manapy.fcdp.state import state_files, state_index
-from manapy.fcdp.state.state_files import Want
+from manapy.fcdp.state.state_files import ReadRequest
 from manapy.fcdp.state.state_index import Index, OptimizerState, Piece, Tensor, dotted, pieces, spans
 
 places = st.tuples(st.integers(1, 4), st.integers(1, 4))  # nodes, ranks of each
@@ -145,10 +145,10 @@ def test_a_file_is_what_umask_says_and_is_read_in_part(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
     index = Index(1, "fcdp", False, {"t": Tensor((10,), "float32", (Piece("a", 0, 10),))}, {"a": size})
     target = np.zeros(3, np.float32)
-    state_files.read(tmp_path, index, [Want("t", 5, 8, target)])
+    state_files.read(tmp_path, index, [ReadRequest("t", 5, 8, target)])
     assert target.tolist() == [5, 6, 7]
     with pytest.raises(StateError, match="'t' is not what the index says"):
-        state_files.read(tmp_path, index, [Want("t", 5, 8, np.zeros(3))])
+        state_files.read(tmp_path, index, [ReadRequest("t", 5, 8, np.zeros(3))])
 
 
 @given(st.lists(st.integers(1, 4), max_size=3).map(tuple), st.data())
@@ -162,7 +162,7 @@ def test_any_part_of_a_plain_file(
     start = data.draw(st.integers(0, array.size - 1))
     stop = data.draw(st.integers(start + 1, array.size))
     target = np.zeros(stop - start)
-    state_files.read(path.parent, index, [Want("parameter/w", start, stop, target)])
+    state_files.read(path.parent, index, [ReadRequest("parameter/w", start, stop, target)])
     assert (target == np.asarray(array).reshape(-1)[start:stop]).all()
 
 

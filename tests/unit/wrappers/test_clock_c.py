@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from compiling import build_core
-from manapy.clock import WORLD, Mode, Phase, RankClock, State, Verdict, child_identity, ggid, group_identity
+
+from manapy.clock import WORLD, ClockPhase, Decision, Mode, RankClock, State, child_identity, ggid, group_identity
 from manapy.clock.messages import Advance, Freeze, Intent, Resume, Target, Targets, Thaw, Withdraw, from_wire
 from manapy.clock.model.vectors import PATH
 
@@ -118,7 +119,7 @@ class Pair:
             wake = self.model.wake
             for k in sorted(self.waiting, key=lambda k: k not in gone):
                 blocking = k not in self.nonblocking
-                if self.model.enter_collective(self.cids[self.waiting[k]], blocking=blocking, thread=k) is Verdict.GO:
+                if self.model.enter_collective(self.cids[self.waiting[k]], blocking=blocking, thread=k) is Decision.GO:
                     del self.waiting[k]
                     if blocking:
                         self.inside.add(k)
@@ -132,7 +133,7 @@ class Pair:
         self.waiting[thread] = index
         (self.nonblocking.discard if blocking else self.nonblocking.add)(thread)
         answer = self.c.command("enter" if blocking else "start", thread, index)
-        through = not blocking and self.model.phase is not Phase.NONE and answer[2 + thread].startswith("go:")
+        through = not blocking and self.model.phase is not ClockPhase.NONE and answer[2 + thread].startswith("go:")
         self.compare(answer, version - 2 * through)
         if len(self.model.outbox) > sent:
             assert int(answer[1]) > 0, "the control thread wasn't told"
@@ -147,7 +148,7 @@ class Pair:
         version = self.model.version
         index = self.cids.index(self.model.threads[thread].cid)
         self.model.fail_collective(thread=thread)
-        self.retracted |= self.model.phase is not Phase.NONE
+        self.retracted |= self.model.phase is not ClockPhase.NONE
         self.compare(self.c.command("fail", thread, index), version)
 
     def add(self, members: tuple[int, ...], cid: int | None = None) -> None:
@@ -252,20 +253,20 @@ def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
             pair.leave(k)
         elif program and m.state(k) is State.BLOCKED_P2P:
             pair.unblock(k)
-        elif program and m.phase in (Phase.INTENT, Phase.RUN) and rng.random() < 0.3:
+        elif program and m.phase in (ClockPhase.INTENT, ClockPhase.RUN) and rng.random() < 0.3:
             pair.block(tuple(sorted(rng.sample(range(1, 4), rng.randint(0, 3)))), rng.choice(MODES), thread=k)
         elif program and (free := [i for i in range(rows) if i not in taken]):
             pair.enter(rng.choice(free), k, blocking=rng.random() < 0.7)
-        elif m.phase is Phase.NONE or pair.retracted:
+        elif m.phase is ClockPhase.NONE or pair.retracted:
             epoch += 1
             pair.receive(Intent(epoch))
-        elif m.phase is Phase.INTENT:
+        elif m.phase is ClockPhase.INTENT:
             pair.receive(
                 Targets(
                     epoch, tuple((cid, m.rows[cid].seq + rng.randint(0, 2)) for cid in pair.cids if rng.random() < 0.7)
                 )
             )
-        elif m.phase is Phase.FROZEN:
+        elif m.phase is ClockPhase.FROZEN:
             pair.receive(Thaw(epoch) if rng.random() < 0.5 else Resume(epoch, "continue", ""))
         else:
             row = m.rows[rng.choice(pair.cids)]
@@ -290,7 +291,7 @@ def test_entry_is_counted_once_after_a_long_park(clock: CClock) -> None:
     assert pair.waiting == {0: 0}
     pair.receive(Targets(1, ((WORLD, 1),)))
     pair.receive(Freeze(1, pair.model.version))
-    assert pair.model.phase is Phase.FROZEN and pair.waiting
+    assert pair.model.phase is ClockPhase.FROZEN and pair.waiting
     pair.receive(Thaw(1))
     pair.receive(Resume(1, "continue", ""))
     assert not pair.waiting and pair.model.rows[WORLD].seq == 2

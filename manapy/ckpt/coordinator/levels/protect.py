@@ -14,21 +14,21 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...redundancy.stripes import Group
+from ...redundancy.stripes import StripeGroup
 from ...store import levels, publish
 from ...store.levels import Code
 
 Order = Callable[..., Coroutine[Any, Any, list[str]]]
 
 
-def groups(code: Code | None) -> list[Group]:
+def groups(code: Code | None) -> list[StripeGroup]:
     """Return the groups of hosts of a checkpoint."""
     if code is None:
         return []
-    return [Group(number, tuple(members), code.spare) for number, members in enumerate(code.groups)]
+    return [StripeGroup(number, tuple(members), code.spare) for number, members in enumerate(code.groups)]
 
 
-class Block(NamedTuple):
+class StripeBlock(NamedTuple):
     """A block that a host has: its number in its stripe; a folder and an offset in its text, or a file."""
 
     number: int
@@ -44,9 +44,14 @@ class Protect:
         self._job, self._order = job, order
 
     async def encode(
-        self, root: str, name: str, made: Sequence[Group], at: Mapping[str, str], entries: Sequence[publish.Entry],
+        self,
+        root: str,
+        name: str,
+        made: Sequence[StripeGroup],
+        at: Mapping[str, str],
+        entries: Sequence[publish.Entry],
         have: Iterable[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make the spare blocks of a checkpoint, except those that are there. ``at``: the host that has the images of a
         folder, and gets its blocks. Raises CheckpointError."""
         sizes, places = folder_sizes(entries), await self._places(at.values())
@@ -92,7 +97,7 @@ class Protect:
         await _all(orders)
         return done
 
-    async def _give(self, host: str, verb: str, group: Group, size: int, order: dict[str, Any]) -> list[str]:
+    async def _give(self, host: str, verb: str, group: StripeGroup, size: int, order: dict[str, Any]) -> list[str]:
         order = {**order, "code": (group.data, group.spare), "bytes": size}
         return await self._order(host, verb, json.dumps(order, separators=(",", ":")))
 
@@ -123,7 +128,7 @@ def whole(entries: Sequence[publish.Entry], near: Mapping[str, set[int]]) -> dic
 
 
 def spare_hosts(
-    made: Iterable[Group], entries: Iterable[publish.Entry], found: Mapping[str, Mapping[str, int]]
+    made: Iterable[StripeGroup], entries: Iterable[publish.Entry], found: Mapping[str, Mapping[str, int]]
 ) -> dict[str, str]:
     """A host for each spare block. ``found``: the blocks and sizes that each host has; others than the right size are
     left out."""
@@ -137,23 +142,23 @@ def spare_hosts(
     return {name: host for host, some in found.items() for name, size in some.items() if right.get(name) == size}
 
 
-def _givers(group: Group, stripe: int, at: Mapping[str, str], size: int) -> list[Block]:
+def _givers(group: StripeGroup, stripe: int, at: Mapping[str, str], size: int) -> list[StripeBlock]:
     """The blocks of data of a stripe that are there."""
     named = ((number, index, group.members[index]) for number, index in enumerate(group.givers(stripe)))
     return [
-        Block(number, at[member], member, group.stripes(index).index(stripe) * size)
+        StripeBlock(number, at[member], member, group.stripes(index).index(stripe) * size)
         for number, index, member in named
         if member in at
     ]
 
 
-def _spares(group: Group, stripe: int, spare: Mapping[str, str]) -> list[Block]:
+def _spares(group: StripeGroup, stripe: int, spare: Mapping[str, str]) -> list[StripeBlock]:
     """The spare blocks of a stripe that are there."""
     named = ((number, group.spare_name(stripe, number)) for number in range(group.data, len(group.members)))
-    return [Block(number, spare[path], path) for number, path in named if path in spare]
+    return [StripeBlock(number, spare[path], path) for number, path in named if path in spare]
 
 
-def _found(blocks: Iterable[Block], places: Mapping[str, list[str]]) -> list[list[Any]]:
+def _found(blocks: Iterable[StripeBlock], places: Mapping[str, list[str]]) -> list[list[Any]]:
     """Return blocks in the form that orders have: number, number of the host, path, offset."""
     numbers = {host: number for number, host in enumerate(places)}
     return [[block.number, numbers[block.host], block.path, block.offset] for block in blocks]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ....core.errors import CheckpointError
 from ...redundancy.policy import Policy
-from ...redundancy.stripes import Group
+from ...redundancy.stripes import StripeGroup
 from ...store import levels, publish
 from . import protect
 from .storage import Storage
@@ -57,7 +57,7 @@ class Reprotect:
         await self._move(moves)
         log.info("%s: %d lost copies were recreated", self._checkpoint, len(moves))
 
-    async def _encode(self, group: Group) -> None:
+    async def _encode(self, group: StripeGroup) -> None:
         """All spare blocks of a group."""
         at = self._homes(group)
         moves = []
@@ -81,7 +81,7 @@ class Reprotect:
         made = len(group.members) * group.spare - len(there)
         log.info("%s: %d lost spare blocks were recreated", self._checkpoint, made)
 
-    def _homes(self, group: Group) -> dict[str, str]:
+    def _homes(self, group: StripeGroup) -> dict[str, str]:
         """A host for each member of a group, if possible one that has its images (invariant 2)."""
         at: dict[str, str] = {}
         members = {member: levels.in_folder(self._manifest.ranks, member) for member in group.members}

@@ -30,16 +30,16 @@ from ....core.errors import CheckpointError, ManapyError, explained
 from ....core.files import discard
 from ....core.tasks import Tasks
 from ... import protocol
+from ...host_storage import LocalStorage
 from ...redundancy import code, failure_groups
 from ...redundancy.policy import Policy
-from ...host_storage import LocalStorage
 from ...store import folders, job, levels, publish
 from ...store.levels import Code, Levels
 from ...store.publish import Entry, Manifest
-from . import protect
 from ..agents import LOST, Agents
+from ..recordings import HostAgent
+from . import protect
 from .protect import Protect
-from ..recordings import Agent
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ NEVER = -1.0  # in place of the time between two flushes
 class _OwnStorage:
     """The coordinator as the agent of its own host."""
 
-    def __init__(self, on_line: Callable[[Agent, str], bool], secret: bytes, address: Callable[[], str]) -> None:
+    def __init__(self, on_line: Callable[[HostAgent, str], bool], secret: bytes, address: Callable[[], str]) -> None:
         self._storage = LocalStorage(lambda line: on_line(self, line), secret, address)
         asyncio.get_running_loop().add_reader(self._storage.fileno(), self._storage.ready)
 
@@ -82,7 +82,7 @@ class Storage:
         self._code: Code | None = None  # of the newest checkpoint
         self._own: _OwnStorage | None = None
         self._numbers = map(str, itertools.count())
-        self._waiting: dict[str, tuple[Agent, asyncio.Future[list[str]]]] = {}
+        self._waiting: dict[str, tuple[HostAgent, asyncio.Future[list[str]]]] = {}
         self._hosts: tuple[str, ...] = ()  # on which there may be images
         self._current: tuple[str, ...] = ()  # the names of the newest checkpoint, which may not be published yet
         self._spared: set[str] = set()  # names of directories in use
@@ -313,14 +313,14 @@ class Storage:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _agent(self, host: str) -> Agent:
+    async def _agent(self, host: str) -> HostAgent:
         if host != socket.gethostname():
             return await self.agents.of(host)
         if self._own is None:
             self._own = _OwnStorage(self.on_line, self._secret, lambda: job.read(self._dir).host)
         return self._own
 
-    def on_line(self, agent: Agent, line: str) -> bool:
+    def on_line(self, agent: HostAgent, line: str) -> bool:
         """A line of an agent. False: it is about something else."""
         kind, *fields = line.split(" ")
         if kind != "STORED":
@@ -334,7 +334,7 @@ class Storage:
                 answer.set_exception(CheckpointError(words[0]))
         return True
 
-    def on_agent_lost(self, agent: Agent) -> None:
+    def on_agent_lost(self, agent: HostAgent) -> None:
         """Its connection has ended."""
         self.agents.on_agent_lost(agent)
         for waited_for, answer in self._waiting.values():

@@ -86,7 +86,7 @@ int pays(double byte_ns, const char *frame) {
 int helpers(int threads) {
     mpy_zip_t zip;
     mpy_zip_begin(&zip, "on", threads);
-    const int found = zip.crew.helpers;
+    const int found = zip.pool.helpers;
     mpy_zip_end(&zip);
     return found;
 }

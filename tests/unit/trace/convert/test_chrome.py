@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from manapy.trace.capture import rings
 from manapy.trace.convert import chrome, numbering, read
-from manapy.trace.convert.foreign import Call, ForeignError, ForeignJob, ForeignRank, Group, write
+from manapy.trace.convert.foreign import Call, ForeignCommunicator, ForeignError, ForeignJob, ForeignRank, write
 from manapy.trace.live.diagnose import diagnose
 from manapy.trace.model.events import Op, Trace
 from manapy.trace.model.verdict import State
@@ -152,7 +153,7 @@ def test_collectives_are_numbered_right_or_not_at_all(
         calls = [Call(op, enter + shift, exit + shift, "g") for op, enter, exit in truth[since:]]
         host = "one" if one_host else f"host {rank}"
         ranks[rank] = ForeignRank(rank, "", calls, begin + 2000, host, since=BASE)
-    job = ForeignJob("", 2, ranks, {"g": Group((0, 1))})
+    job = ForeignJob("", 2, ranks, {"g": ForeignCommunicator((0, 1))})
     numbering.number(job)
     numbers: list[dict[int, int]] = [{}, {}]
     for rank, since in enumerate((first, second)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from manapy.trace.live.standing import Standing
+from manapy.trace.live.standing import StandingVerdicts
 from manapy.trace.model.verdict import PARKED, SPEED, Cause, State, Verdict
 
 HEALTHY = Verdict(State.HEALTHY, "healthy")
@@ -16,7 +16,7 @@ KNOT = Verdict(State.HUNG, "deadlock", Cause.DEADLOCK, since_ns=5, confidence=0.
 SLOW = Verdict(State.SLOW, "rank 1 is slow", Cause.COMPUTE, 1, confidence=0.8)
 
 
-def acted(standing: Standing, *looks: tuple[float, Verdict]) -> list[float]:
+def acted(standing: StandingVerdicts, *looks: tuple[float, Verdict]) -> list[float]:
     """Return the moments at which the watch acted."""
     return [moment for moment, verdict in looks if standing.look([verdict], moment).act]
 
@@ -33,11 +33,13 @@ def acted(standing: Standing, *looks: tuple[float, Verdict]) -> list[float]:
     ],
 )
 def test_nothing_is_acted_on_before_it_is_sure_and_has_stood(verdict: Verdict, at: list[float]) -> None:
-    assert acted(Standing(300.0), *((float(moment), verdict) for moment in (*range(10), 299, 300, 301, 302))) == at
+    assert (
+        acted(StandingVerdicts(300.0), *((float(moment), verdict) for moment in (*range(10), 299, 300, 301, 302))) == at
+    )
 
 
 def test_three_looks_in_a_row_whatever_the_patience() -> None:
-    standing = Standing(0.0)
+    standing = StandingVerdicts(0.0)
     looks = [
         ASLEEP,
         ASLEEP,
@@ -51,7 +53,7 @@ def test_three_looks_in_a_row_whatever_the_patience() -> None:
 
 
 def test_a_job_of_which_only_the_speed_is_unknown_goes_on() -> None:
-    standing = Standing(0.0)
+    standing = StandingVerdicts(0.0)
     standing.look([KNOT], 0.0)
     assert [verdict for verdict, _ in standing.stands] == [KNOT]
     assert standing.look([Verdict(State.UNKNOWN, "?", detail=SPEED)], 1.0).back == ((KNOT, 1.0),)
@@ -59,7 +61,7 @@ def test_a_job_of_which_only_the_speed_is_unknown_goes_on() -> None:
 
 
 def test_who_cannot_tell_neither_takes_back_nor_counts() -> None:
-    standing = Standing(0.0)
+    standing = StandingVerdicts(0.0)
     standing.look([KNOT], 0.0)
     for blind in (Verdict(State.UNKNOWN, "?"), replace(HEALTHY, detail=PARKED)):
         news = standing.look([blind], 1.0)
@@ -68,7 +70,7 @@ def test_who_cannot_tell_neither_takes_back_nor_counts() -> None:
 
 
 def test_what_was_wrong_is_taken_back_and_said_again_if_it_comes_again() -> None:
-    standing = Standing(300.0)
+    standing = StandingVerdicts(300.0)
     assert standing.look([LATE], 0.0).new == (LATE,) and not standing.look([LATE], 1.0).new
     assert standing.worst is State.LATE
     assert standing.look([HEALTHY], 4.0).back == ((LATE, 4.0),) and standing.worst is State.HEALTHY
@@ -77,7 +79,7 @@ def test_what_was_wrong_is_taken_back_and_said_again_if_it_comes_again() -> None
 
 
 def test_a_rank_that_is_late_and_then_asleep_or_dead_is_not_taken_back() -> None:
-    standing = Standing(300.0)
+    standing = StandingVerdicts(300.0)
     standing.look([LATE], 0.0)
     news = standing.look([ASLEEP], 1.0)
     assert news.new == (ASLEEP,) and not news.back
@@ -87,7 +89,7 @@ def test_a_rank_that_is_late_and_then_asleep_or_dead_is_not_taken_back() -> None
 
 
 def test_slow_is_said_once_and_stays_true() -> None:
-    standing = Standing(300.0)
+    standing = StandingVerdicts(300.0)
     assert standing.look([SLOW], 0.0).act == (SLOW,)
     for moment in (1.0, 50.0, 100.0):
         assert standing.look([SLOW], moment).new == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from traces import calls_of
 
 from manapy.trace.model.graph import Graph, Timing, graph_of
-from manapy.trace.model.schedule import KINDS, Block, Schedule
+from manapy.trace.model.schedule import KINDS, Schedule, ScheduleBlock
 
 
 @st.composite
@@ -58,7 +58,7 @@ def brute(graph: Graph, t: Timing) -> float:
     """Return the makespan by recursion over single ranks and calls, without levels."""
     s = graph.schedule
 
-    def vertex_of(stage: int, block: Block) -> int:
+    def vertex_of(stage: int, block: ScheduleBlock) -> int:
         return stage * graph.blocks + s.place_of(stage, block)
 
     @functools.cache

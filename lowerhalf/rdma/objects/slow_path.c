@@ -1,4 +1,4 @@
-/* away.c - the default state of queue pairs and completion queues: how it is left, and entered again.
+/* slow_path.c - the default state of queue pairs and completion queues: how it is left, and entered again.
  *
  * In the default state the data verbs (post.c, poll.c) are *straight*: they are the provider's own, inside a section
  * (sections.h). Nothing is recorded, because the requests that are outstanding when a path fails are read back from the
@@ -13,7 +13,7 @@
  *
  * With the device's lock held.
  */
-#include "objects/away.h"
+#include "objects/slow_path.h"
 
 /* A straight section of an object continues from one data verb to the next; between them only `section` shows it.
  * `section` changes while its thread's slot names the object, so one of the three tests detects it. */
@@ -76,7 +76,7 @@ void shift_attend(shift_qp_t *q, bool active)
 }
 
 /* While a journal changes its meaning, the CQs are special: no poll retires anything. */
-void shift_away(shift_qp_t *q, bool away)
+void shift_set_slow(shift_qp_t *q, bool away)
 {
     if (q->direct == !away)
         return;

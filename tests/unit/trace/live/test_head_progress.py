@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manapy.trace.capture import format
-from manapy.trace.live.head_progress import Pulse
+from manapy.trace.live.head_progress import ProgressWatch
 from manapy.trace.model.events import Op
 
 
@@ -28,14 +28,14 @@ def ranks(tmp_path: Path) -> list[format.Writer]:
 
 
 @pytest.fixture
-def pulse(tmp_path: Path, ranks: list[format.Writer]) -> Pulse:
-    """Return a Pulse that has been asked once."""
-    found = Pulse(tmp_path)
+def pulse(tmp_path: Path, ranks: list[format.Writer]) -> ProgressWatch:
+    """Return a ProgressWatch that has been asked once."""
+    found = ProgressWatch(tmp_path)
     assert not found.beats()
     return found
 
 
-def test_all_go_on(pulse: Pulse, ranks: list[format.Writer]) -> None:
+def test_all_go_on(pulse: ProgressWatch, ranks: list[format.Writer]) -> None:
     for _ in range(100):  # the rings wrap around
         for rank in ranks:
             call(rank)
@@ -43,14 +43,14 @@ def test_all_go_on(pulse: Pulse, ranks: list[format.Writer]) -> None:
     assert not pulse.beats()
 
 
-def test_one_does_not(pulse: Pulse, ranks: list[format.Writer]) -> None:
+def test_one_does_not(pulse: ProgressWatch, ranks: list[format.Writer]) -> None:
     call(ranks[0])
     assert not pulse.beats()
     call(ranks[1])
     assert not pulse.beats()
 
 
-def test_a_thread_does_not(pulse: Pulse, ranks: list[format.Writer]) -> None:
+def test_a_thread_does_not(pulse: ProgressWatch, ranks: list[format.Writer]) -> None:
     second = ranks[1].ring(1)
     for used in (1, 1, 0, 0):  # at last it ends
         second.used = used
@@ -61,7 +61,9 @@ def test_a_thread_does_not(pulse: Pulse, ranks: list[format.Writer]) -> None:
     assert beats
 
 
-def test_a_restart_is_looked_at_and_then_goes_on(tmp_path: Path, pulse: Pulse, ranks: list[format.Writer]) -> None:
+def test_a_restart_is_looked_at_and_then_goes_on(
+    tmp_path: Path, pulse: ProgressWatch, ranks: list[format.Writer]
+) -> None:
     again = [writer(tmp_path, rank, generation=10) for rank in range(2)]
     assert not pulse.beats()
     for rank in again:
@@ -69,7 +71,7 @@ def test_a_restart_is_looked_at_and_then_goes_on(tmp_path: Path, pulse: Pulse, r
     assert pulse.beats()
 
 
-def test_what_cannot_be_read(tmp_path: Path, pulse: Pulse, ranks: list[format.Writer]) -> None:
+def test_what_cannot_be_read(tmp_path: Path, pulse: ProgressWatch, ranks: list[format.Writer]) -> None:
     (tmp_path / format.file_name(0, 1)).write_bytes(b"nothing")
     for _ in range(2):
         for rank in ranks:
@@ -78,5 +80,5 @@ def test_what_cannot_be_read(tmp_path: Path, pulse: Pulse, ranks: list[format.Wr
 
 
 def test_a_job_that_has_not_begun(tmp_path: Path) -> None:
-    pulse = Pulse(tmp_path / "nowhere")
+    pulse = ProgressWatch(tmp_path / "nowhere")
     assert not pulse.beats() and not pulse.beats()

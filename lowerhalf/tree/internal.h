@@ -1,6 +1,6 @@
-/* private.h - what the files of this folder share. */
-#ifndef MANAPY_TREE_PRIVATE_H
-#define MANAPY_TREE_PRIVATE_H
+/* internal.h - what the files of this folder share. */
+#ifndef MANAPY_TREE_INTERNAL_H
+#define MANAPY_TREE_INTERNAL_H
 #include "base/rank.h"
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* drafts.c - which functions an extended queue pair has between wr_start and wr_complete: the provider's, or those that
- * draft requests (extended.c). */
-#include "objects/away.h"
+/* ex_builders.c - which functions an extended queue pair has between wr_start and wr_complete: the provider's, or those
+ * that draft requests (extended.c). */
+#include "objects/slow_path.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* helper.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _node`, `manapy _step`,
+/* command.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _node`, `manapy _step`,
  * `manapy _shift`. Lower half; libc; still one thread.
  *
  * Invariants
@@ -6,7 +6,7 @@
  *     a rank.
  */
 #define _GNU_SOURCE
-#include "helper.h"
+#include "command.h"
 #include "base/io/whole.h"
 #include "base/proc/wait.h"
 #include "base/reason.h"
@@ -25,7 +25,7 @@
 
 enum { DESCRIPTORS_MAX = 8, ABOVE = 16 /* ABOVE: higher than the numbers that dup2 overwrites */ };
 
-bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n) {
+bool mpy_command_path(char out[PATH_MAX], char *error, size_t n) {
     const char *given = getenv("MANAPY_COORDINATOR"); /* to run from a build tree */
     if (given != NULL) {
         snprintf(out, PATH_MAX, "%s", given);
@@ -39,7 +39,7 @@ bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n) {
                       out, strerror(errno));
 }
 
-void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
+void mpy_command_become(char *const argv[], const int *descriptors, int count) {
     int moved[DESCRIPTORS_MAX];
     sigset_t none;
     sigemptyset(&none);
@@ -54,7 +54,7 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     _exit(127);
 }
 
-bool mpy_helper_detach(char *const argv[], const char *log_path, const int *descriptors, int count, char *error,
+bool mpy_command_detach(char *const argv[], const char *log_path, const int *descriptors, int count, char *error,
                        size_t n) {
     int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (log < 0) return mpy_refuse(error, n, "%s: %s", log_path, strerror(errno));
@@ -65,7 +65,7 @@ bool mpy_helper_detach(char *const argv[], const char *log_path, const int *desc
             int all[DESCRIPTORS_MAX] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log};
             memcpy(all + 3, descriptors, (size_t)count * sizeof *all);
             mpy_ignore_warnings();
-            mpy_helper_become(argv, all, 3 + count);
+            mpy_command_become(argv, all, 3 + count);
         }
         _exit(0);
     }
@@ -76,11 +76,11 @@ bool mpy_helper_detach(char *const argv[], const char *log_path, const int *desc
     return true;
 }
 
-bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {
+bool mpy_command_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) return mpy_refuse(error, n, "pipe: %s", strerror(errno));
     pid_t child = fork();
-    if (child == 0) mpy_helper_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
+    if (child == 0) mpy_command_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
     int cause = errno;
     close(ends[1]);
     ssize_t got = child > 0 ? mpy_read_whole(ends[0], answer, size - 1, MPY_AT_POSITION) : 0;

@@ -1,5 +1,5 @@
-/* room.c - is there memory for a copy of the ranks of this host? Both the host and the job's share of it count: memory
- * cgroups, of version 1 or 2 (cgroups(7)), with their limits at every level.
+/* free_memory.c - is there memory for a copy of the ranks of this host? Both the host and the job's share of it count:
+ * memory cgroups, of version 1 or 2 (cgroups(7)), with their limits at every level.
  *
  * Half: lower; libc may be called.
  *
@@ -7,7 +7,7 @@
  *  1. What can't be read is no limit, except the host's own memory: without it there is no room.
  *  2. Pages of files that the kernel can drop count as free.
  */
-#include "room.h"
+#include "free_memory.h"
 #include "text.h"
 #include <limits.h>
 #include <stdio.h>
@@ -83,7 +83,7 @@ static long room_in_cgroups(void) {
     return room;
 }
 
-const char *mpy_room_lacking(int ranks) {
+const char *mpy_memory_lacking(int ranks) {
     long own = number("/proc/self/status", "RssAnon:"), mapped = number("/proc/self/status", "RssShmem:");
     long wanted = (own + mapped) * ranks;
     if (own < 0 || mapped < 0 || wanted > number("/proc/meminfo", "MemAvailable:"))

@@ -1,4 +1,4 @@
-/* pump.c - posts requests on the leg in use that were held back, or are outstanding after a switch.
+/* repost.c - posts requests on the leg in use that were held back, or are outstanding after a switch.
  *
  * With the device's lock held. post.c has the invariants of the journals.
  */
@@ -49,7 +49,7 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
     return 0;
 }
 
-void shift_pump_sends(shift_qp_t *q)
+void shift_repost_sends(shift_qp_t *q)
 {
     if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->states.sq == SHIFT_SQ_RELEASED)
         return;
@@ -82,7 +82,7 @@ void shift_pump_sends(shift_qp_t *q)
     }
 }
 
-void shift_pump_recvs(shift_qp_t *q)
+void shift_repost_recvs(shift_qp_t *q)
 {
     if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_CLEARING || q->phase == SHIFT_DRAINING ||
         q->states.rq == SHIFT_RQ_RELEASED)
