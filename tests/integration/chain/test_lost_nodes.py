@@ -140,7 +140,9 @@ def test_lost_later(job: Job, undisturbed: bytes, place: str) -> None:
     job.wait_for(lambda text: text.count(f"held: {place} of {SECOND}") == 2)
     lose(SECOND)
     assert job.wait() != 0
-    assert f"RUNNING AT {SECOND}" in job.output(), "mpirun says it"
+    # Once a rank has sent something to the lost host, it may end first: MPICH's send fails, or crashes.
+    blamed = (SECOND,) if place == "begin of MPI_Init" else NODES
+    assert any(f"RUNNING AT {host}" in job.output() for host in blamed), "mpirun says it"
     held.unlink()
     check_and_restart(job, undisturbed)
 
