@@ -32,6 +32,8 @@ ORDER = (
     "integration/conformance/test_conformance",
     "integration/fcdp/",
     "integration/",
+    "unit/test_types",  # takes a minute, nearly all in one process
+    "unit/lowerhalf/",  # compile much
     "unit/",
 )
 # One process takes all files that begin with such a path, one after the other. Two files that use the RDMA machine at
