@@ -35,8 +35,7 @@ static _Atomic int threads_starting;
 static _Atomic int moves; /* in progress */
 static _Atomic bool forking;
 
-int mpy_fd_base(void)
-{
+int mpy_fd_base(void) {
     struct rlimit rlimit;
     int limit = getrlimit(RLIMIT_NOFILE, &rlimit) || rlimit.rlim_cur > FDS_MAX ? FDS_MAX : (int)rlimit.rlim_cur;
     int base = limit >= 2 * PROGRAMS_SHARE ? PROGRAMS_SHARE : limit * 3 / 4, end = atomic_load(&reserved);
@@ -44,18 +43,15 @@ int mpy_fd_base(void)
     return end < limit && above > base ? above : base;
 }
 
-void mpy_fd_reserve(int end)
-{
+void mpy_fd_reserve(int end) {
     atomic_store(&reserved, end);
 }
 
-int mpy_fd_lower_end(void)
-{
+int mpy_fd_lower_end(void) {
     return atomic_load(&lower_end);
 }
 
-void mpy_fd_lower_add(int fd)
-{
+void mpy_fd_lower_add(int fd) {
     if (fd < 0 || fd >= FDS_MAX)
         return;
     atomic_fetch_or(&lower[fd / WORD_BITS], 1ul << fd % WORD_BITS);
@@ -63,64 +59,54 @@ void mpy_fd_lower_add(int fd)
         continue;
 }
 
-void mpy_fd_lower_remove(int fd)
-{
+void mpy_fd_lower_remove(int fd) {
     if (fd >= 0 && fd < FDS_MAX)
         atomic_fetch_and(&lower[fd / WORD_BITS], ~(1ul << fd % WORD_BITS));
 }
 
-int mpy_fd_is_lower(int fd)
-{
+int mpy_fd_is_lower(int fd) {
     return fd >= 0 && fd < FDS_MAX && (atomic_load(&lower[fd / WORD_BITS]) >> fd % WORD_BITS & 1);
 }
 
-void mpy_fds_move_begin(void)
-{
+void mpy_fds_move_begin(void) {
     while (atomic_fetch_add(&moves, 1), atomic_load(&forking)) {
         atomic_fetch_sub(&moves, 1);
         sched_yield();
     }
 }
 
-void mpy_fds_move_end(void)
-{
+void mpy_fds_move_end(void) {
     atomic_fetch_sub(&moves, 1);
 }
 
-void mpy_fds_fork_begin(void)
-{
+void mpy_fds_fork_begin(void) {
     atomic_store(&forking, true);
     for (int i = 0; atomic_load(&moves) && i < FORK_WAITS; i++)
         usleep(FORK_WAIT_US);
 }
 
-void mpy_fds_fork_end(void)
-{
+void mpy_fds_fork_end(void) {
     atomic_store(&forking, false);
 }
 
-static void close_lower(int fd)
-{
+static void close_lower(int fd) {
     int saved = errno;
     mpy_fd_lower_remove(fd);
     syscall(SYS_close, fd);
     errno = saved;
 }
 
-void mpy_fd_close(int fd)
-{
+void mpy_fd_close(int fd) {
     mpy_fds_move_begin();
     close_lower(fd);
     mpy_fds_move_end();
 }
 
-int mpy_fd_high(int fd)
-{
+int mpy_fd_high(int fd) {
     return MPY_FD_OPEN(fd);
 }
 
-int mpy_fd_lift(int fd)
-{
+int mpy_fd_lift(int fd) {
     if (fd < 0)
         return fd;
     int saved = errno, base = mpy_fd_base(), high = -1;
@@ -138,8 +124,7 @@ int mpy_fd_lift(int fd)
     return high;
 }
 
-void mpy_fds_occupy_low(void)
-{
+void mpy_fds_occupy_low(void) {
     /* Raw calls, because the interposed open() would move every descriptor up. */
     int base = mpy_fd_base();
     for (;;) {
@@ -156,8 +141,7 @@ void mpy_fds_occupy_low(void)
     }
 }
 
-void mpy_fds_release_low(void)
-{
+void mpy_fds_release_low(void) {
     for (int fd = 0; fd < occupied_end; fd++) {
         uint64_t bit = 1ul << fd % WORD_BITS;
         if (occupied[fd / WORD_BITS] & bit)
@@ -168,18 +152,15 @@ void mpy_fds_release_low(void)
 }
 
 static pthread_mutex_t low = PTHREAD_MUTEX_INITIALIZER;
-void mpy_fds_low_lock(void)
-{
+void mpy_fds_low_lock(void) {
     pthread_mutex_lock(&low);
 }
-void mpy_fds_low_unlock(void)
-{
+void mpy_fds_low_unlock(void) {
     pthread_mutex_unlock(&low);
 }
 
 /* Sets the bit of every open descriptor. */
-static void scan(uint64_t *set)
-{
+static void scan(uint64_t *set) {
     mpy_fd_list_t list = mpy_fd_list_open(0);
     for (int fd; (fd = mpy_fd_list_next(&list)) >= 0;)
         if (fd < FDS_MAX)
@@ -187,8 +168,7 @@ static void scan(uint64_t *set)
     mpy_fd_list_close(&list);
 }
 
-void mpy_fds_scan_begin(void)
-{
+void mpy_fds_scan_begin(void) {
     if (!before)
         before = malloc(FDS_MAX / 8);
     if (before) {
@@ -197,8 +177,7 @@ void mpy_fds_scan_begin(void)
     }
 }
 
-void mpy_fds_scan_end(void)
-{
+void mpy_fds_scan_end(void) {
     uint64_t *after = before ? calloc(1, FDS_MAX / 8) : NULL;
     if (!after)
         return;
@@ -211,8 +190,7 @@ void mpy_fds_scan_end(void)
     before = NULL;
 }
 
-void mpy_guard_forked(void)
-{
+void mpy_guard_forked(void) {
     for (int i = 0; i < LOWER_THREADS_MAX; i++)
         if (atomic_load(&threads[i]))
             atomic_store(&threads[i], 0);
@@ -221,13 +199,11 @@ void mpy_guard_forked(void)
     pthread_mutex_init(&low, NULL);
 }
 
-void mpy_thread_lower_announce(int change)
-{
+void mpy_thread_lower_announce(int change) {
     atomic_fetch_add(&threads_starting, change);
 }
 
-void mpy_thread_lower_add(int tid)
-{
+void mpy_thread_lower_add(int tid) {
     for (int i = 0; i < LOWER_THREADS_MAX; i++) {
         int expected = 0;
         if (atomic_load(&threads[i]) == tid || atomic_compare_exchange_strong(&threads[i], &expected, tid))
@@ -235,8 +211,7 @@ void mpy_thread_lower_add(int tid)
     }
 }
 
-void mpy_thread_lower_remove(int tid)
-{
+void mpy_thread_lower_remove(int tid) {
     for (int i = 0; i < LOWER_THREADS_MAX; i++) {
         int expected = tid;
         if (atomic_compare_exchange_strong(&threads[i], &expected, 0))
@@ -244,8 +219,7 @@ void mpy_thread_lower_remove(int tid)
     }
 }
 
-int mpy_thread_is_lower(int tid)
-{
+int mpy_thread_is_lower(int tid) {
     while (atomic_load(&threads_starting) > 0)
         sched_yield();
     for (int i = 0; i < LOWER_THREADS_MAX; i++)

@@ -50,8 +50,7 @@
 
 /* ---- files ---- */
 
-static int open_at(int dir, const char *path, int flags, mode_t mode)
-{
+static int open_at(int dir, const char *path, int flags, mode_t mode) {
     return MPY_FD_OPEN(syscall(SYS_openat, dir, path, flags | O_CLOEXEC, mode));
 }
 
@@ -64,72 +63,60 @@ static int open_at(int dir, const char *path, int flags, mode_t mode)
         va_end(list);                                                           \
     }
 
-EXPORT int open(const char *path, int flags, ...)
-{
+EXPORT int open(const char *path, int flags, ...) {
     MODE_ARGUMENT(flags, mode)
     return open_at(AT_FDCWD, path, flags, mode);
 }
 
-EXPORT int open64(const char *path, int flags, ...)
-{
+EXPORT int open64(const char *path, int flags, ...) {
     MODE_ARGUMENT(flags, mode)
     return open_at(AT_FDCWD, path, flags | O_LARGEFILE, mode);
 }
 
-EXPORT int openat(int dir, const char *path, int flags, ...)
-{
+EXPORT int openat(int dir, const char *path, int flags, ...) {
     MODE_ARGUMENT(flags, mode)
     return open_at(dir, path, flags, mode);
 }
 
-EXPORT int openat64(int dir, const char *path, int flags, ...)
-{
+EXPORT int openat64(int dir, const char *path, int flags, ...) {
     MODE_ARGUMENT(flags, mode)
     return open_at(dir, path, flags | O_LARGEFILE, mode);
 }
 
-EXPORT int creat(const char *path, mode_t mode)
-{
+EXPORT int creat(const char *path, mode_t mode) {
     return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 
 /* A library built with _FORTIFY_SOURCE calls this instead of open() when it passes no mode. */
 EXPORT int __open_2(const char *path, int flags);
-EXPORT int __open_2(const char *path, int flags)
-{
+EXPORT int __open_2(const char *path, int flags) {
     return open_at(AT_FDCWD, path, flags, 0);
 }
 
 EXPORT int __open64_2(const char *path, int flags);
-EXPORT int __open64_2(const char *path, int flags)
-{
+EXPORT int __open64_2(const char *path, int flags) {
     return open_at(AT_FDCWD, path, flags | O_LARGEFILE, 0);
 }
 
 EXPORT int __openat_2(int dir, const char *path, int flags);
-EXPORT int __openat_2(int dir, const char *path, int flags)
-{
+EXPORT int __openat_2(int dir, const char *path, int flags) {
     return open_at(dir, path, flags, 0);
 }
 
 EXPORT int __openat64_2(int dir, const char *path, int flags);
-EXPORT int __openat64_2(int dir, const char *path, int flags)
-{
+EXPORT int __openat64_2(int dir, const char *path, int flags) {
     return open_at(dir, path, flags | O_LARGEFILE, 0);
 }
 
-EXPORT int memfd_create(const char *name, unsigned flags)
-{
+EXPORT int memfd_create(const char *name, unsigned flags) {
     return MPY_FD_OPEN(syscall(SYS_memfd_create, name, flags));
 }
 
-EXPORT int dup(int fd)
-{
+EXPORT int dup(int fd) {
     return MPY_FD_OPEN(syscall(SYS_dup, fd));
 }
 
-EXPORT int fcntl(int fd, int command, ...)
-{
+EXPORT int fcntl(int fd, int command, ...) {
     va_list list;
     va_start(list, command);
     void *argument = va_arg(list, void *); /* an int or a pointer: the kernel takes both in one register */
@@ -141,8 +128,7 @@ EXPORT int fcntl(int fd, int command, ...)
 
 EXPORT int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
 
-EXPORT int close(int fd)
-{
+EXPORT int close(int fd) {
     mpy_fds_move_begin();
     mpy_fd_lower_remove(fd);
     int rc = (int)syscall(SYS_close, fd);
@@ -155,16 +141,14 @@ EXPORT int close(int fd)
 /* The definition that our function hides. */
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-static int fopen_flags(const char *mode)
-{
+static int fopen_flags(const char *mode) {
     int flags = mode[0] == 'r' ? 0 : mode[0] == 'w' ? O_CREAT | O_TRUNC : O_CREAT | O_APPEND;
     size_t length = strcspn(mode, ","); /* ",ccs=..." may follow */
     flags |= memchr(mode, '+', length) ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
     return flags | (memchr(mode, 'x', length) ? O_EXCL : 0);
 }
 
-EXPORT FILE *fopen(const char *path, const char *mode)
-{
+EXPORT FILE *fopen(const char *path, const char *mode) {
     if (!strchr("rwa", mode[0]) || !mode[0])
         return errno = EINVAL, NULL;
     int fd = open_at(AT_FDCWD, path, fopen_flags(mode), 0666);
@@ -174,13 +158,11 @@ EXPORT FILE *fopen(const char *path, const char *mode)
     return file;
 }
 
-EXPORT FILE *fopen64(const char *path, const char *mode)
-{
+EXPORT FILE *fopen64(const char *path, const char *mode) {
     return fopen(path, mode);
 }
 
-EXPORT int fclose(FILE *file)
-{
+EXPORT int fclose(FILE *file) {
     static __typeof__(&fclose) _Atomic next;
     if (!next)
         next = NEXT(fclose);
@@ -191,8 +173,7 @@ EXPORT int fclose(FILE *file)
     return rc;
 }
 
-EXPORT DIR *opendir(const char *path)
-{
+EXPORT DIR *opendir(const char *path) {
     int fd = open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (fd >= 0 && !dir)
@@ -200,8 +181,7 @@ EXPORT DIR *opendir(const char *path)
     return dir;
 }
 
-EXPORT int closedir(DIR *dir)
-{
+EXPORT int closedir(DIR *dir) {
     static __typeof__(&closedir) _Atomic next;
     if (!next)
         next = NEXT(closedir);
@@ -212,66 +192,54 @@ EXPORT int closedir(DIR *dir)
     return rc;
 }
 
-EXPORT int shm_open(const char *name, int flags, mode_t mode)
-{
+EXPORT int shm_open(const char *name, int flags, mode_t mode) {
     return MPY_FD_OPEN(NEXT(shm_open)(name, flags, mode));
 }
 
-EXPORT int mkstemp(char *path)
-{
+EXPORT int mkstemp(char *path) {
     return MPY_FD_OPEN(NEXT(mkstemp)(path));
 }
 
-EXPORT int mkstemp64(char *path)
-{
+EXPORT int mkstemp64(char *path) {
     return mkstemp(path);
 }
 
-EXPORT int mkostemp(char *path, int flags)
-{
+EXPORT int mkostemp(char *path, int flags) {
     return MPY_FD_OPEN(NEXT(mkostemp)(path, flags));
 }
 
-EXPORT int mkostemp64(char *path, int flags)
-{
+EXPORT int mkostemp64(char *path, int flags) {
     return mkostemp(path, flags);
 }
 
 /* ---- sockets and pipes ---- */
 
-EXPORT int socket(int domain, int type, int protocol)
-{
+EXPORT int socket(int domain, int type, int protocol) {
     return MPY_FD_OPEN(syscall(SYS_socket, domain, type, protocol));
 }
 
-EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
-{
+EXPORT int socketpair(int domain, int type, int protocol, int fds[2]) {
     return OPEN_PAIR(syscall(SYS_socketpair, domain, type, protocol, fds), fds);
 }
 
-EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
-{
+EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags) {
     return mpy_fd_high((int)syscall(SYS_accept4, fd, address, bytes, flags)); /* it waits */
 }
 
-EXPORT int accept(int fd, struct sockaddr *address, socklen_t *bytes)
-{
+EXPORT int accept(int fd, struct sockaddr *address, socklen_t *bytes) {
     return accept4(fd, address, bytes, 0);
 }
 
-EXPORT int pipe2(int fds[2], int flags)
-{
+EXPORT int pipe2(int fds[2], int flags) {
     return OPEN_PAIR(syscall(SYS_pipe2, fds, flags), fds);
 }
 
-EXPORT int pipe(int fds[2])
-{
+EXPORT int pipe(int fds[2]) {
     return pipe2(fds, 0);
 }
 
 /* Descriptors that another process has sent. */
-EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
-{
+EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
     ssize_t bytes = syscall(SYS_recvmsg, fd, message, flags);
     if (bytes < 0 || !message->msg_controllen)
         return bytes;
@@ -291,13 +259,11 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 
 /* ---- event descriptors ---- */
 
-EXPORT int epoll_create1(int flags)
-{
+EXPORT int epoll_create1(int flags) {
     return MPY_FD_OPEN(syscall(SYS_epoll_create1, flags));
 }
 
-EXPORT int epoll_create(int size)
-{
+EXPORT int epoll_create(int size) {
     if (size <= 0) {
         errno = EINVAL;
         return -1;
@@ -305,38 +271,32 @@ EXPORT int epoll_create(int size)
     return epoll_create1(0);
 }
 
-EXPORT int eventfd(unsigned count, int flags)
-{
+EXPORT int eventfd(unsigned count, int flags) {
     return MPY_FD_OPEN(syscall(SYS_eventfd2, count, flags));
 }
 
-EXPORT int timerfd_create(int clock, int flags)
-{
+EXPORT int timerfd_create(int clock, int flags) {
     return MPY_FD_OPEN(syscall(SYS_timerfd_create, clock, flags));
 }
 
 /* The alternate stack of a thread belongs to the program. A frame on an alternate stack of the lower half (UCX sets
  * one) would not be in an image. */
-EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
-{
+EXPORT int sigaltstack(const stack_t *stack, stack_t *old) {
     (void)stack;
     if (old)
         *old = (stack_t){.ss_flags = SS_DISABLE};
     return 0;
 }
 
-EXPORT int signalfd(int fd, const sigset_t *mask, int flags)
-{
+EXPORT int signalfd(int fd, const sigset_t *mask, int flags) {
     return MPY_FD_OPEN(syscall(SYS_signalfd4, fd, mask, 8, flags)); /* 8: size of the kernel's sigset */
 }
 
-EXPORT int inotify_init1(int flags)
-{
+EXPORT int inotify_init1(int flags) {
     return MPY_FD_OPEN(syscall(SYS_inotify_init1, flags));
 }
 
-EXPORT int inotify_init(void)
-{
+EXPORT int inotify_init(void) {
     return inotify_init1(0);
 }
 
@@ -349,14 +309,12 @@ typedef struct birth {
 
 typedef int create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
-static void leave(void *argument)
-{
+static void leave(void *argument) {
     (void)argument;
     mpy_thread_lower_remove((int)syscall(SYS_gettid));
 }
 
-static void *enter(void *argument)
-{
+static void *enter(void *argument) {
     birth_t birth = *(birth_t *)argument;
     free(argument);
     mpy_thread_lower_add((int)syscall(SYS_gettid));
@@ -368,8 +326,7 @@ static void *enter(void *argument)
     return result;
 }
 
-EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *argument)
-{
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *argument) {
     static create_t *_Atomic next;
     if (!next)
         next = (create_t *)dlsym(RTLD_NEXT, "pthread_create");

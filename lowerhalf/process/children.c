@@ -23,8 +23,7 @@
 #define ASK_MS 50        /* longest interval between two tests whether the checkpoint was cancelled */
 #define COMMAND_SHOWN 60 /* number of characters shown of a command line */
 
-static unsigned long long ticks_now(void)
-{
+static unsigned long long ticks_now(void) {
     struct timespec now;
     unsigned long long hz = (unsigned long long)sysconf(_SC_CLK_TCK);
     clock_gettime(CLOCK_BOOTTIME, &now);
@@ -39,8 +38,7 @@ typedef struct wanted {
 static int *saved; /* mpy_children_are_saved */
 static size_t nsaved;
 
-void mpy_children_are_saved(const int *pids, size_t count)
-{
+void mpy_children_are_saved(const int *pids, size_t count) {
     int *copy = malloc(count * sizeof *copy);
     if (copy)
         memcpy(copy, pids, count * sizeof *copy);
@@ -49,48 +47,41 @@ void mpy_children_are_saved(const int *pids, size_t count)
     nsaved = copy ? count : 0;
 }
 
-int mpy_children_saved(size_t i)
-{
+int mpy_children_saved(size_t i) {
     return i < nsaved ? saved[i] : 0;
 }
 
-int mpy_rank_process(size_t i)
-{
+int mpy_rank_process(size_t i) {
     return nsaved || i ? mpy_children_saved(i) : getpid();
 }
 
 /* In a tree, children that are split are left to the hub: they are members, or will be (lowerhalf/tree/kin.c). */
-static int is_member(int pid)
-{
+static int is_member(int pid) {
     for (size_t i = 0; i < nsaved; i++)
         if (saved[i] == pid)
             return 1;
     return 0;
 }
 
-static int is_saved(int pid)
-{
+static int is_saved(int pid) {
     return is_member(pid) || (nsaved && mpy_proc_is_split(pid));
 }
 
 static const char *ignored; /* patterns */
 
-void mpy_children_ignore(const char *patterns)
-{
+void mpy_children_ignore(const char *patterns) {
     ignored = patterns;
 }
 
 /* The words of its command, each with a zero byte behind it; for free(3). */
-static char *command_line(int pid, size_t *bytes)
-{
+static char *command_line(int pid, size_t *bytes) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
     return mpy_proc_text(path, bytes);
 }
 
 /* By its name or, if it is a script, by the script's. */
-static int is_ignored(int pid)
-{
+static int is_ignored(int pid) {
     size_t bytes = 0;
     char *words = ignored ? command_line(pid, &bytes) : NULL;
     int found = bytes && (mpy_matches_any(ignored, words) || mpy_matches_any(ignored, words + strlen(words) + 1));
@@ -104,16 +95,14 @@ typedef struct searched {
     void *context;
 } searched_t;
 
-static int visit_ignored(int pid, void *context)
-{
+static int visit_ignored(int pid, void *context) {
     const searched_t *s = context;
     mpy_proc_stat_t stat;
     return mpy_proc_stat(pid, &stat) == 0 && stat.parent == s->parent && stat.state != 'X' && stat.state != 'Z' &&
            is_ignored(pid) && s->visit(pid, s->context);
 }
 
-int mpy_children_ignored(mpy_child_visit_t *visit, void *context)
-{
+int mpy_children_ignored(mpy_child_visit_t *visit, void *context) {
     searched_t s = {0, visit, context};
     int found = 0;
     for (size_t i = 0; ignored && !found && (s.parent = mpy_rank_process(i)); i++)
@@ -121,8 +110,7 @@ int mpy_children_ignored(mpy_child_visit_t *visit, void *context)
     return found != 0;
 }
 
-static int counts(int pid, void *context)
-{
+static int counts(int pid, void *context) {
     wanted_t w = *(wanted_t *)context;
     mpy_proc_stat_t s;
     return mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' && (s.state == 'Z') == w.ended &&
@@ -130,8 +118,7 @@ static int counts(int pid, void *context)
 }
 
 /* Searches /proc/PID/task/TID/children. Returns -1 if the kernel doesn't have these files. */
-static int find_by_task(int parent, mpy_child_visit_t *visit, void *context)
-{
+static int find_by_task(int parent, mpy_child_visit_t *visit, void *context) {
     char path[64 + sizeof((struct dirent *)0)->d_name];
     int found = 0, readable = 0, pid;
     snprintf(path, sizeof path, "/proc/%d/task", parent);
@@ -153,8 +140,7 @@ static int find_by_task(int parent, mpy_child_visit_t *visit, void *context)
     return readable ? found : -1;
 }
 
-static int find_by_scan(mpy_child_visit_t *visit, void *context)
-{
+static int find_by_scan(mpy_child_visit_t *visit, void *context) {
     int found = 0;
     DIR *dir = opendir("/proc");
     for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
@@ -165,20 +151,17 @@ static int find_by_scan(mpy_child_visit_t *visit, void *context)
     return found;
 }
 
-int mpy_children_each(int parent, mpy_child_visit_t *visit, void *context)
-{
+int mpy_children_each(int parent, mpy_child_visit_t *visit, void *context) {
     int pid = find_by_task(parent, visit, context);
     return pid >= 0 ? pid : find_by_scan(visit, context);
 }
 
 /* Returns the pid of a matching child, or 0. */
-static int find(wanted_t w)
-{
+static int find(wanted_t w) {
     return mpy_children_each(getpid(), counts, &w);
 }
 
-static void command_of(int pid, char *command, size_t n)
-{
+static void command_of(int pid, char *command, size_t n) {
     size_t got;
     char *words = command_line(pid, &got);
     while (got && !words[got - 1])
@@ -191,8 +174,7 @@ static void command_of(int pid, char *command, size_t n)
 }
 
 /* Describes helpers that end only with the program, and how to avoid them. NULL for other commands. */
-static const char *advice(const char *command)
-{
+static const char *advice(const char *command) {
     if (strstr(command, "multiprocessing.resource_tracker"))
         return "Python's multiprocessing resource tracker, which lives as long as the program: avoid multiprocessing's "
                "shared memory and spawned processes";
@@ -203,8 +185,7 @@ static const char *advice(const char *command)
 }
 
 /* Waits until the process ends, at most `ms`. */
-static void wait_for(int pid, int64_t ms)
-{
+static void wait_for(int pid, int64_t ms) {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fd >= 0)
@@ -215,8 +196,7 @@ static void wait_for(int pid, int64_t ms)
         syscall(SYS_close, fd);
 }
 
-int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n)
-{
+int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n) {
     wanted_t living = {.until = which == MPY_CHILDREN_ALL ? ~0ull : ticks_now()};
     int64_t deadline = mpy_now_ms() + *grace_ms;
     for (;;) {
@@ -240,20 +220,17 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void
     }
 }
 
-static int may_join(int pid, void *unused)
-{
+static int may_join(int pid, void *unused) {
     mpy_proc_stat_t s;
     (void)unused;
     return nsaved && !is_member(pid) && mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' &&
            s.state != 'Z' && mpy_proc_is_split(pid);
 }
 
-int mpy_children_may_join(void)
-{
+int mpy_children_may_join(void) {
     return mpy_children_each(getpid(), may_join, NULL) != 0;
 }
 
-int mpy_children_unreaped(void)
-{
+int mpy_children_unreaped(void) {
     return find((wanted_t){.ended = 1, .until = ~0ull}) != 0;
 }

@@ -118,28 +118,24 @@ typedef struct leaf {
     unsigned eax, ebx, ecx, edx;
 } leaf_t;
 
-static leaf_t leaf(unsigned number, unsigned sub)
-{
+static leaf_t leaf(unsigned number, unsigned sub) {
     leaf_t l = {0};
     if (!__get_cpuid_count(number, sub, &l.eax, &l.ebx, &l.ecx, &l.edx))
         return (leaf_t){0};
     return l;
 }
 
-static uint64_t pair(unsigned low, unsigned high)
-{
+static uint64_t pair(unsigned low, unsigned high) {
     return low | (uint64_t)high << 32;
 }
 
-static uint64_t xcr0(void)
-{
+static uint64_t xcr0(void) {
     unsigned low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return pair(low, high);
 }
 
-void mpy_cpu_features(uint64_t features[8])
-{
+void mpy_cpu_features(uint64_t features[8]) {
     static const uint8_t components[2][4] = {{2, 5, 6, 7}, {9, 17, 18, 0}};
     leaf_t one = leaf(1, 0), seven = leaf(7, 0), seven1 = seven.eax >= 1 ? leaf(7, 1) : (leaf_t){0},
            extended = leaf(0x80000001, 0);
@@ -160,8 +156,7 @@ void mpy_cpu_features(uint64_t features[8])
         }
 }
 
-uint64_t mpy_cpu_xsave_bytes(void)
-{
+uint64_t mpy_cpu_xsave_bytes(void) {
     return leaf(1, 0).ecx & 1u << 27 ? leaf(0xd, 0).ebx : 512;
 }
 
@@ -198,8 +193,7 @@ int mpy_cpu_compare(const uint64_t saved[8], uint64_t saved_xsave_bytes, const u
     return 0;
 }
 
-int mpy_cpu_check(const uint64_t saved[8], uint64_t saved_xsave_bytes, char *err, size_t n)
-{
+int mpy_cpu_check(const uint64_t saved[8], uint64_t saved_xsave_bytes, char *err, size_t n) {
     uint64_t here[8];
     mpy_cpu_features(here);
     return mpy_cpu_compare(saved, saved_xsave_bytes, here, mpy_cpu_xsave_bytes(), err, n);

@@ -23,21 +23,18 @@
 #define LIMITS 16         /* RLIM_NLIMITS of the kernel */
 
 /* The limit on CPU time counts from the start of the process, and the process is new. */
-static int kept_limit(int resource)
-{
+static int kept_limit(int resource) {
     return resource != RLIMIT_CPU;
 }
 
 /* ---- the main thread's name, which ps(1) shows as the name of the process ---- */
 
-static void comm_path(char path[64])
-{
+static void comm_path(char path[64]) {
     int pid = getpid();
     snprintf(path, 64, "/proc/%d/task/%d/comm", pid, pid);
 }
 
-static void name_save(mpy_blob_t *b)
-{
+static void name_save(mpy_blob_t *b) {
     char path[64], name[32] = "";
     comm_path(path);
     FILE *file = fopen(path, "re");
@@ -48,8 +45,7 @@ static void name_save(mpy_blob_t *b)
     mpy_blob_put_string(b, name);
 }
 
-static void name_restore(const char *name)
-{
+static void name_restore(const char *name) {
     char path[64];
     comm_path(path);
     FILE *file = name[0] ? fopen(path, "we") : NULL;
@@ -60,8 +56,7 @@ static void name_restore(const char *name)
 }
 
 /* Read from /proc, because umask(2) can return the mask only by changing it. */
-static mode_t current_umask(void)
-{
+static mode_t current_umask(void) {
     uint64_t mask = 0;
     if (!mpy_proc_number("/proc/thread-self/status", "Umask:", 8, &mask)) {
         mask = umask(0);
@@ -70,16 +65,14 @@ static mode_t current_umask(void)
     return (mode_t)mask;
 }
 
-int mpy_process_check(char *err, size_t n)
-{
+int mpy_process_check(char *err, size_t n) {
     char cwd[PATH_MAX];
     if (!getcwd(cwd, sizeof cwd) || cwd[0] != '/')
         return mpy_reason(err, n, "the working directory has been deleted or can't be reached: %s", strerror(errno));
     return mpy_timers_check(err, n);
 }
 
-int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n)
-{
+int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n) {
     char cwd[PATH_MAX];
     if (!getcwd(cwd, sizeof cwd) || cwd[0] != '/')
         return mpy_reason(err, n, "the working directory has been deleted or can't be reached: %s", strerror(errno));
@@ -111,8 +104,7 @@ int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_
 
 /* Restores the soft limit, and the hard limit where that is allowed. If the host's hard limit is lower, the soft limit
  * becomes equal to it. */
-static void limit_restore(int resource, struct rlimit want)
-{
+static void limit_restore(int resource, struct rlimit want) {
     struct rlimit now;
     if (!kept_limit(resource) || setrlimit(resource, &want) == 0 || getrlimit(resource, &now))
         return;
@@ -120,8 +112,7 @@ static void limit_restore(int resource, struct rlimit want)
     setrlimit(resource, &now);
 }
 
-int mpy_process_restore(mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_process_restore(mpy_reader_t *r, char *err, size_t n) {
     struct rlimit limits[LIMITS];
     uint32_t magic = mpy_reader_u32(r);
     const char *cwd = mpy_reader_string(r);
@@ -158,7 +149,6 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n)
     return 0;
 }
 
-int mpy_process_start_timers(mpy_tid_map_t *real_tid, char *err, size_t n)
-{
+int mpy_process_start_timers(mpy_tid_map_t *real_tid, char *err, size_t n) {
     return mpy_timers_start(real_tid, err, n);
 }

@@ -51,14 +51,12 @@ static uint32_t nsignals;
 
 /* ---- POSIX timers ---- */
 
-static int by_id(const void *a, const void *b)
-{
+static int by_id(const void *a, const void *b) {
     return ((const ptimer_t *)a)->id - ((const ptimer_t *)b)->id;
 }
 
 /* Without /proc/PID/timers (CONFIG_CHECKPOINT_RESTORE) we can only find out whether there are timers. */
-static int probe(char *err, size_t n)
-{
+static int probe(char *err, size_t n) {
     struct itimerspec left;
     for (int id = 0; id < ID_PROBES; id++)
         if (syscall(SYS_timer_gettime, id, &left) == 0)
@@ -69,8 +67,7 @@ static int probe(char *err, size_t n)
 }
 
 /* *list is allocated here and ascending by id. */
-static int list_timers(ptimer_t **list, uint32_t *count, char *err, size_t n)
-{
+static int list_timers(ptimer_t **list, uint32_t *count, char *err, size_t n) {
     char path[64], line[256], kind[16];
     ptimer_t timer = {0};
     unsigned long value;
@@ -103,8 +100,7 @@ static int list_timers(ptimer_t **list, uint32_t *count, char *err, size_t n)
     return 0;
 }
 
-static int timer_check(const ptimer_t *timer, char *err, size_t n)
-{
+static int timer_check(const ptimer_t *timer, char *err, size_t n) {
     /* clock_getcpuclockid(3): a negative id names a process or thread by its pid; -6 is the calling process. */
     if (timer->clock == CLOCK_THREAD_CPUTIME_ID || (timer->clock < 0 && timer->clock != -6))
         return mpy_reason(
@@ -114,8 +110,7 @@ static int timer_check(const ptimer_t *timer, char *err, size_t n)
     return 0;
 }
 
-int mpy_timers_check(char *err, size_t n)
-{
+int mpy_timers_check(char *err, size_t n) {
     ptimer_t *list;
     uint32_t count;
     int rc = list_timers(&list, &count, err, n);
@@ -125,21 +120,18 @@ int mpy_timers_check(char *err, size_t n)
     return rc;
 }
 
-static void timespec_put(mpy_blob_t *b, struct timespec t)
-{
+static void timespec_put(mpy_blob_t *b, struct timespec t) {
     mpy_blob_put_i64(b, t.tv_sec);
     mpy_blob_put_i64(b, t.tv_nsec);
 }
 
-static struct timespec timespec_of(mpy_reader_t *r)
-{
+static struct timespec timespec_of(mpy_reader_t *r) {
     struct timespec t = {.tv_sec = mpy_reader_i64(r)};
     t.tv_nsec = mpy_reader_i64(r);
     return t;
 }
 
-static int posix_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n)
-{
+static int posix_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n) {
     ptimer_t *list;
     uint32_t count;
     int rc = list_timers(&list, &count, err, n);
@@ -165,8 +157,7 @@ static int posix_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size
     return rc;
 }
 
-static int create_with_id(const ptimer_t *timer, int tid)
-{
+static int create_with_id(const ptimer_t *timer, int tid) {
     struct sigevent event = {
         .sigev_notify = timer->notify, .sigev_signo = timer->signal, .sigev_value.sival_ptr = (void *)timer->value};
     event._sigev_un._tid = tid;
@@ -191,8 +182,7 @@ static int create_with_id(const ptimer_t *timer, int tid)
     return -1;
 }
 
-static int posix_start(const ptimer_t *timer, mpy_tid_map_t *real_tid, char *err, size_t n)
-{
+static int posix_start(const ptimer_t *timer, mpy_tid_map_t *real_tid, char *err, size_t n) {
     int tid = timer->notify == NOTIFY_TID && real_tid ? real_tid(timer->tid) : timer->tid;
     if (create_with_id(timer, tid) || syscall(SYS_timer_settime, timer->id, 0, &timer->left, NULL))
         return mpy_reason(err, n, "POSIX timer %d cannot be recreated: %s", timer->id, strerror(errno));
@@ -201,8 +191,7 @@ static int posix_start(const ptimer_t *timer, mpy_tid_map_t *real_tid, char *err
 
 /* ---- pending signals ---- */
 
-static uint64_t pending(void)
-{
+static uint64_t pending(void) {
     uint64_t mask = 0;
     mpy_proc_number("/proc/self/status", "ShdPnd:", 16, &mask);
     const int never[] = {SIGKILL, SIGSTOP, SIGSYS};
@@ -211,8 +200,7 @@ static uint64_t pending(void)
     return mask;
 }
 
-static int requeue(const siginfo_t *info)
-{
+static int requeue(const siginfo_t *info) {
     if (syscall(SYS_rt_sigqueueinfo, getpid(), info->si_signo, info) == 0)
         return 0;
     return errno == EPERM ? kill(getpid(), info->si_signo)
@@ -220,8 +208,7 @@ static int requeue(const siginfo_t *info)
                           : -1;
 }
 
-static void signals_save(mpy_blob_t *b)
-{
+static void signals_save(mpy_blob_t *b) {
     uint64_t mask = pending();
     size_t at = b->bytes;
     uint32_t count = 0;
@@ -247,8 +234,7 @@ static void signals_save(mpy_blob_t *b)
 
 /* ---- all timers and signals ---- */
 
-int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n)
-{
+int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n) {
     for (int i = 0; i < 3; i++) {
         struct itimerval value = {0};
         getitimer(i, &value);
@@ -266,8 +252,7 @@ int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t
     return 0;
 }
 
-int mpy_timers_load(mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_timers_load(mpy_reader_t *r, char *err, size_t n) {
     for (int i = 0; i < 3; i++) {
         intervals[i].it_value.tv_sec = mpy_reader_i64(r);
         intervals[i].it_value.tv_usec = mpy_reader_i64(r);
@@ -303,8 +288,7 @@ int mpy_timers_load(mpy_reader_t *r, char *err, size_t n)
     return 0;
 }
 
-int mpy_timers_start(mpy_tid_map_t *real_tid, char *err, size_t n)
-{
+int mpy_timers_start(mpy_tid_map_t *real_tid, char *err, size_t n) {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < ntimers; i++)
         rc = posix_start(&timers[i], real_tid, err, n);

@@ -36,8 +36,7 @@ typedef struct saving {
     uint32_t count;
 } saving_t;
 
-static int save(int pid, void *context)
-{
+static int save(int pid, void *context) {
     saving_t *s = context;
     siginfo_t info = {0};
     if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || info.si_pid != pid)
@@ -50,8 +49,7 @@ static int save(int pid, void *context)
 }
 
 /* --ignore-child */
-static int save_as_killed(int pid, void *context)
-{
+static int save_as_killed(int pid, void *context) {
     saving_t *s = context;
     mpy_proc_stat_t stat;
     if (mpy_proc_stat(pid, &stat) || stat.parent != getpid())
@@ -63,8 +61,7 @@ static int save_as_killed(int pid, void *context)
     return 0;
 }
 
-void mpy_zombies_save(mpy_blob_t *b, mpy_tid_map_t *shown)
-{
+void mpy_zombies_save(mpy_blob_t *b, mpy_tid_map_t *shown) {
     saving_t s = {b, shown, 0};
     size_t at = b->bytes;
     mpy_blob_put_u32(b, 0);
@@ -73,8 +70,7 @@ void mpy_zombies_save(mpy_blob_t *b, mpy_tid_map_t *shown)
     mpy_blob_set_u32(b, at, s.count);
 }
 
-static void end(const zombie_t *z)
-{
+static void end(const zombie_t *z) {
     const struct rlimit no_core = {0, 0};
     sigset_t one;
     if (z->code == CLD_EXITED)
@@ -88,8 +84,7 @@ static void end(const zombie_t *z)
     _exit(128 + z->status);
 }
 
-static int make(zombie_t *z)
-{
+static int make(zombie_t *z) {
     siginfo_t info;
     z->real = fork();
     if (z->real == 0)
@@ -97,8 +92,7 @@ static int make(zombie_t *z)
     return z->real < 0 || waitid(P_PID, (id_t)z->real, &info, WEXITED | WNOWAIT) ? -1 : 0;
 }
 
-int mpy_zombies_restore(mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_zombies_restore(mpy_reader_t *r, char *err, size_t n) {
     const struct timespec now = {0};
     sigset_t child;
     nzombies = mpy_reader_count(r, 12);
@@ -121,8 +115,7 @@ int mpy_zombies_restore(mpy_reader_t *r, char *err, size_t n)
     return 0;
 }
 
-void mpy_zombies_each(void (*visit)(int32_t shown, int32_t real))
-{
+void mpy_zombies_each(void (*visit)(int32_t shown, int32_t real)) {
     for (uint32_t i = 0; i < nzombies; i++)
         visit(zombies[i].shown, zombies[i].real);
 }

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int held(int code)
-{
+static int held(int code) {
     const char *go = getenv("MANAPY_TEST_GO");
 
     while (go && access(go, F_OK) != 0) usleep(500);

@@ -40,8 +40,7 @@ typedef struct end {
     void *state;
 } end_t;
 
-static host_t open_host(const char *name, const char *ip)
-{
+static host_t open_host(const char *name, const char *ip) {
     host_t h = {.gid_index = -1};
     struct ibv_device **list = ibv_get_device_list(NULL);
     for (struct ibv_device **d = list; *d; d++)
@@ -64,8 +63,7 @@ static host_t open_host(const char *name, const char *ip)
 }
 
 /* With `extended`, through ibv_create_qp_ex, for the ibv_wr_* functions. */
-static end_t make_end(host_t *h, struct ibv_qp_cap cap, bool shared, bool extended)
-{
+static end_t make_end(host_t *h, struct ibv_qp_cap cap, bool shared, bool extended) {
     end_t e = {.host = h};
     CHECK(e.cq = ibv_create_cq(h->context, MOST, NULL, NULL, 0));
     if (shared)
@@ -90,8 +88,7 @@ static end_t make_end(host_t *h, struct ibv_qp_cap cap, bool shared, bool extend
     return e;
 }
 
-static void drop_end(end_t *e)
-{
+static void drop_end(end_t *e) {
     e->rewind->detach(e->state);
     CHECK(!ibv_destroy_qp(e->qp));
     if (e->srq)
@@ -99,8 +96,7 @@ static void drop_end(end_t *e)
     CHECK(!ibv_destroy_cq(e->cq));
 }
 
-static void connect_end(end_t *e, const end_t *peer, uint32_t sq_psn, uint32_t rq_psn)
-{
+static void connect_end(end_t *e, const end_t *peer, uint32_t sq_psn, uint32_t rq_psn) {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
     a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
@@ -131,8 +127,7 @@ static uint64_t random64(void) { return (uint64_t)rand() << 40 ^ (uint64_t)rand(
 
 /* A random scatter list in the host's memory: how many elements. equal: they are of one length, for rdma-core 44's
  * ibv_wr_set_sge_list on rxe takes all for as long as the first. */
-static int scatter(const host_t *h, struct ibv_sge *list, uint32_t most, uint32_t bytes, bool equal)
-{
+static int scatter(const host_t *h, struct ibv_sge *list, uint32_t most, uint32_t bytes, bool equal) {
     int n = (int)below(most + 1);
     for (int i = 0; i < n; i++)
         list[i] = (struct ibv_sge){.addr = (uintptr_t)h->memory + below(MEMORY / 2),
@@ -143,8 +138,7 @@ static int scatter(const host_t *h, struct ibv_sge *list, uint32_t most, uint32_
     return n;
 }
 
-static void post_extended(const end_t *e, const struct ibv_send_wr *wr)
-{
+static void post_extended(const end_t *e, const struct ibv_send_wr *wr) {
     struct ibv_qp_ex *x = ibv_qp_to_qp_ex(e->qp);
     ibv_wr_start(x);
     x->wr_id = wr->wr_id;
@@ -227,8 +221,7 @@ static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted
     return wr.opcode == IBV_WR_SEND || wr.opcode == IBV_WR_SEND_WITH_IMM || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-static void post_recv(const end_t *e, shift_journal_t *posted)
-{
+static void post_recv(const end_t *e, shift_journal_t *posted) {
     struct ibv_sge list[32];
     struct ibv_recv_wr *bad, wr = {.wr_id = random64(), .sg_list = list};
     wr.num_sge = 1 + scatter(e->host, list + 1, e->made.cap.max_recv_sge - 1, MTU, false);
@@ -240,8 +233,7 @@ static void post_recv(const end_t *e, shift_journal_t *posted)
 
 /* Poll until nothing has come for as long as a flush may take, or `until` bad ones have. wr_ids of the bad ones; their
  * number, and that of the good ones. */
-static uint32_t drain(const end_t *e, uint64_t *bad, uint32_t until, uint32_t *good)
-{
+static uint32_t drain(const end_t *e, uint64_t *bad, uint32_t until, uint32_t *good) {
     uint32_t n = 0;
     struct ibv_wc wc;
     *good = 0;
@@ -260,15 +252,13 @@ static uint32_t drain(const end_t *e, uint64_t *bad, uint32_t until, uint32_t *g
     return n;
 }
 
-static void same_list(const struct ibv_sge *a, int n, const struct ibv_sge *b, int m)
-{
+static void same_list(const struct ibv_sge *a, int n, const struct ibv_sge *b, int m) {
     CHECK(n == m);
     for (int i = 0; i < n; i++)
         CHECK(a[i].addr == b[i].addr && a[i].length == b[i].length && a[i].lkey == b[i].lkey);
 }
 
-static void same_send(const shift_send_t *a, const shift_send_t *b)
-{
+static void same_send(const shift_send_t *a, const shift_send_t *b) {
     CHECK(a->wr.wr_id == b->wr.wr_id && a->wr.opcode == b->wr.opcode && a->wr.send_flags == b->wr.send_flags &&
           a->wr.imm_data == b->wr.imm_data);
     CHECK(a->length == b->length && !a->wr.next && !memcmp(&a->wr.wr.atomic, &b->wr.wr.atomic, sizeof a->wr.wr.atomic));
@@ -303,8 +293,7 @@ static void compare_sends(const end_t *e, const shift_journal_t *posted, const u
     shift_journal_free(&found);
 }
 
-static void compare_recvs(const end_t *e, const shift_journal_t *posted, const uint64_t *bad, uint32_t n)
-{
+static void compare_recvs(const end_t *e, const shift_journal_t *posted, const uint64_t *bad, uint32_t n) {
     shift_journal_t found;
     CHECK(!shift_journal_recvs(&found, n, e->made.cap.max_recv_sge));
     int rc = e->rewind->recvs(e->state, bad, n, &found);
@@ -319,8 +308,7 @@ static void compare_recvs(const end_t *e, const shift_journal_t *posted, const u
     shift_journal_free(&found);
 }
 
-static void rails(const char *command, const char *what)
-{
+static void rails(const char *command, const char *what) {
     char line[4096];
     snprintf(line, sizeof line, "%s %s", command, what);
     CHECK(!system(line));
@@ -358,8 +346,7 @@ static void work(const end_t *sender, const end_t *receiver, shift_journal_t *se
     }
 }
 
-static void round_of(host_t *a, host_t *b, const char *command, int number)
-{
+static void round_of(host_t *a, host_t *b, const char *command, int number) {
     static uint64_t bad[MOST];
     static const char *const cuts[] = {"cut 0 switch", "cut 0 netem 100 a", "cut 0 netem 100 b", NULL};
     const char *cut = cuts[number % 4];
@@ -413,8 +400,7 @@ static void round_of(host_t *a, host_t *b, const char *command, int number)
     drop_end(&sender), drop_end(&receiver);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc != 8)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);

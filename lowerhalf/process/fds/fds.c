@@ -36,8 +36,7 @@ static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
 
 /* ---- checkpoint ---- */
 
-static int async_check(const mpy_desc_t *d, char *err, size_t n)
-{
+static int async_check(const mpy_desc_t *d, char *err, size_t n) {
     if (d->kind != MPY_FD_STDIO && d->flags & O_ASYNC)
         return mpy_reason(
             err, n,
@@ -46,8 +45,7 @@ static int async_check(const mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
-static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n)
-{
+static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n) {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
         int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(d->number, &d->st, d->flags, stopped);
         int elsewhere = inherited >= 0 || d->kind == MPY_FD_STDIO ? 0 : mpy_fd_elsewhere(d, err, n);
@@ -66,8 +64,7 @@ static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n)
     return 0;
 }
 
-int mpy_fds_check(char *err, size_t n)
-{
+int mpy_fds_check(char *err, size_t n) {
     for (int left = CHECK_TRIES;; left--) {
         mpy_fdtable_t t;
         if (mpy_fdtable_scan(&t, 0, err, n))
@@ -82,8 +79,7 @@ int mpy_fds_check(char *err, size_t n)
     }
 }
 
-static int save_desc(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int save_desc(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     mpy_blob_t part;
     mpy_blob_put_u32(b, d->kind);
     mpy_blob_put_u32(b, (uint32_t)d->number);
@@ -103,8 +99,7 @@ static int save_desc(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
     return rc;
 }
 
-int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n)
-{
+int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n) {
     mpy_fdtable_t t;
     if (mpy_fdtable_scan(&t, 1, err, n))
         return -1;
@@ -128,8 +123,7 @@ int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n)
 
 /* ---- restart ---- */
 
-static int load(mpy_fdtable_t *t, mpy_reader_t *r, int *highest)
-{
+static int load(mpy_fdtable_t *t, mpy_reader_t *r, int *highest) {
     *highest = 2;
     if (mpy_reader_u32(r) != MAGIC)
         return -1;
@@ -164,8 +158,7 @@ static int load(mpy_fdtable_t *t, mpy_reader_t *r, int *highest)
 
 /* Raises the limit so that there is room for the program's highest number and, above it, for one or two temporary
  * descriptors of each description. */
-static int make_room(const mpy_fdtable_t *t, struct rlimit *before, char *err, size_t n)
-{
+static int make_room(const mpy_fdtable_t *t, struct rlimit *before, char *err, size_t n) {
     rlim_t need = (rlim_t)t->temp_base + 2 * (rlim_t)t->ndescs + 64;
     if (getrlimit(RLIMIT_NOFILE, before) || before->rlim_cur >= need)
         return 0;
@@ -177,8 +170,7 @@ static int make_room(const mpy_fdtable_t *t, struct rlimit *before, char *err, s
     return 0;
 }
 
-static int has_number(const mpy_fdtable_t *t, int fd)
-{
+static int has_number(const mpy_fdtable_t *t, int fd) {
     for (int i = 0; i < t->nnumbers; i++)
         if (t->numbers[i].number == fd)
             return 1;
@@ -186,8 +178,7 @@ static int has_number(const mpy_fdtable_t *t, int fd)
 }
 
 /* Closes descriptors of the new process whose numbers the program doesn't use. */
-static void close_strangers(const mpy_fdtable_t *t)
-{
+static void close_strangers(const mpy_fdtable_t *t) {
     int strangers[256], found;
     do {
         mpy_fd_list_t list = mpy_fd_list_open(0);
@@ -202,8 +193,7 @@ static void close_strangers(const mpy_fdtable_t *t)
 }
 
 /* TCP connections, or the others. */
-static int make(mpy_fdtable_t *t, int tcp, char *err, size_t n)
-{
+static int make(mpy_fdtable_t *t, int tcp, char *err, size_t n) {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
         if ((d->kind == MPY_FD_TCP) != tcp)
             continue;
@@ -222,8 +212,7 @@ static int make(mpy_fdtable_t *t, int tcp, char *err, size_t n)
 }
 
 /* Those that other processes restore (`elsewhere`), or the others. */
-static int place(mpy_fdtable_t *t, int elsewhere, char *err, size_t n)
-{
+static int place(mpy_fdtable_t *t, int elsewhere, char *err, size_t n) {
     for (int i = 0; i < t->nnumbers; i++) {
         const mpy_fdnumber_t *number = &t->numbers[i];
         if ((t->descs[number->desc].kind == MPY_FD_ELSEWHERE) != elsewhere)
@@ -239,8 +228,7 @@ static int place(mpy_fdtable_t *t, int elsewhere, char *err, size_t n)
     return 0;
 }
 
-static int finish(mpy_fdtable_t *t, char *err, size_t n)
-{
+static int finish(mpy_fdtable_t *t, char *err, size_t n) {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++)
         if (ops[d->kind]->finish && ops[d->kind]->finish(t, d, &d->saved, err, n))
             return -1;
@@ -257,16 +245,14 @@ static int finish(mpy_fdtable_t *t, char *err, size_t n)
     return 0;
 }
 
-static int load_or_say(mpy_fdtable_t *t, mpy_reader_t *r, int *highest, char *err, size_t n)
-{
+static int load_or_say(mpy_fdtable_t *t, mpy_reader_t *r, int *highest, char *err, size_t n) {
     if (load(t, r, highest) == 0)
         return 0;
     mpy_fdtable_free(t);
     return mpy_reason(err, n, "the image's record of open descriptors is damaged");
 }
 
-int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n) {
     mpy_fdtable_t t = {0};
     int highest;
     if (load_or_say(&t, r, &highest, err, n))
@@ -275,8 +261,7 @@ int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n)
     return mpy_ptys_make(r, err, n);
 }
 
-int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n) {
     mpy_fdtable_t t = {0};
     int highest;
     struct rlimit limit;
@@ -292,8 +277,7 @@ int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n)
     return 0;
 }
 
-int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n) {
     mpy_fdtable_t t = {0};
     int highest, base = mpy_fd_base();
     struct rlimit before;
@@ -323,8 +307,7 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
     return rc;
 }
 
-int mpy_fds_commit(char *err, size_t n)
-{
+int mpy_fds_commit(char *err, size_t n) {
     mpy_fd_pairs_commit();
     return mpy_fd_file_commit(err, n);
 }

@@ -36,37 +36,32 @@ static identity_t stdio[3] = {{.number = -1, .keep = -1}, {.number = -1, .keep =
 static identity_t *inherited; /* descriptors other than the standard streams */
 static int ninherited, inherited_room;
 
-static identity_t identify(int fd)
-{
+static identity_t identify(int fd) {
     struct stat st;
     if (fstat(fd, &st))
         return (identity_t){.number = -1, .keep = -1};
     return (identity_t){fd, -1, fcntl(fd, F_GETFL) & O_ACCMODE, st.st_dev, st.st_rdev, st.st_ino, st.st_mode};
 }
 
-static int identical(const identity_t *id, const struct stat *st, int flags)
-{
+static int identical(const identity_t *id, const struct stat *st, int flags) {
     return id->number >= 0 && id->dev == st->st_dev && id->ino == st->st_ino && id->rdev == st->st_rdev &&
            id->accmode == (flags & O_ACCMODE);
 }
 
-static int is_anonymous(int fd)
-{
+static int is_anonymous(int fd) {
     char path[MPY_FD_PATH], link[PATH_MAX];
     ssize_t length = readlink(mpy_fd_path(path, 0, fd), link, sizeof link);
     return length > 11 && !strncmp(link, "anon_inode:", 11);
 }
 
-static int is_locked(int fd)
-{
+static int is_locked(int fd) {
     char *text = mpy_fdinfo_read(fd);
     int locked = text && strstr(text, "\nlock:");
     free(text);
     return locked;
 }
 
-static void note_inherited(int fd)
-{
+static void note_inherited(int fd) {
     if (ninherited == inherited_room) {
         int room = inherited_room ? 2 * inherited_room : 64;
         identity_t *more = realloc(inherited, (size_t)room * sizeof *inherited);
@@ -78,8 +73,7 @@ static void note_inherited(int fd)
     inherited[ninherited++] = identify(fd);
 }
 
-void mpy_fds_note_inherited(void)
-{
+void mpy_fds_note_inherited(void) {
     for (int fd = 0; fd < 3; fd++) {
         if (stdio[fd].keep >= 0)
             mpy_fd_close(stdio[fd].keep);
@@ -100,15 +94,13 @@ void mpy_fds_note_inherited(void)
             mpy_fd_lower_add(id->keep = fcntl(id->number, F_DUPFD_CLOEXEC, mpy_fd_base()));
 }
 
-static size_t put_identity(char *text, size_t n, const identity_t *id)
-{
+static size_t put_identity(char *text, size_t n, const identity_t *id) {
     int used = snprintf(text, n, "%d:%lx:%lx:%lx:%x ", id->number, (unsigned long)id->dev, (unsigned long)id->ino,
                         (unsigned long)id->rdev, (unsigned)id->accmode);
     return used < (int)n ? (size_t)used : 0;
 }
 
-void mpy_fds_inherited_text(char *text, size_t n)
-{
+void mpy_fds_inherited_text(char *text, size_t n) {
     size_t at = 0;
     text[0] = 0;
     for (int i = 0; i < 3; i++)
@@ -121,8 +113,7 @@ void mpy_fds_inherited_text(char *text, size_t n)
 
 /* The number at the launch of a descriptor that is open here now; -1: it was not open then. A stream's own number is
  * tried first: several streams may be the same file. */
-static int number_at_launch(const identity_t *id, const char *text)
-{
+static int number_at_launch(const identity_t *id, const char *text) {
     int number, found = -1, used;
     unsigned long dev, ino, rdev;
     unsigned accmode;
@@ -133,15 +124,13 @@ static int number_at_launch(const identity_t *id, const char *text)
     return found;
 }
 
-static void forget(identity_t *id)
-{
+static void forget(identity_t *id) {
     if (id->keep >= 0)
         mpy_fd_close(id->keep);
     *id = (identity_t){.number = -1, .keep = -1};
 }
 
-void mpy_fds_inherited_only(const char *text)
-{
+void mpy_fds_inherited_only(const char *text) {
     identity_t ours[3] = {stdio[0], stdio[1], stdio[2]};
     for (int i = 0; i < 3; i++)
         stdio[i] = (identity_t){.number = -1, .keep = -1};
@@ -163,16 +152,14 @@ void mpy_fds_inherited_only(const char *text)
     ninherited = kept;
 }
 
-void mpy_fd_keeps_high(void)
-{
+void mpy_fd_keeps_high(void) {
     for (int i = 0; i < 3; i++)
         stdio[i].keep = mpy_fd_high(stdio[i].keep);
     for (int i = 0; i < ninherited; i++)
         inherited[i].keep = mpy_fd_high(inherited[i].keep);
 }
 
-int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped)
-{
+int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped) {
     /* Try the number's own stream first. If several streams are the same terminal, a duplicate is more likely one of
      * output. */
     const int order[4] = {fd < 3 ? fd : 1, 1, 2, 0};
@@ -184,8 +171,7 @@ int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped)
     return -1;
 }
 
-int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped)
-{
+int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped) {
     int by_inode = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode); /* other kinds have no inode of their own */
     for (int i = 0; i < ninherited; i++)
         if (identical(&inherited[i], st, flags) &&
@@ -194,28 +180,24 @@ int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped
     return -1;
 }
 
-static int always(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int always(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     (void)t, (void)d, (void)err, (void)n;
     return 0;
 }
 
 /* ---- standard streams ---- */
 
-static int open_null(mpy_fdtable_t *t, int flags)
-{
+static int open_null(mpy_fdtable_t *t, int flags) {
     return mpy_fdtable_temp(t, open("/dev/null", (flags & O_ACCMODE) | O_CLOEXEC));
 }
 
-static int which_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int which_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     (void)t, (void)err, (void)n;
     mpy_blob_put_u32(b, (uint32_t)d->which);
     return 0;
 }
 
-static int stdio_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int stdio_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     uint32_t which = mpy_reader_u32(r);
     if (which > 2)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
@@ -227,8 +209,7 @@ static int stdio_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *er
 
 /* ---- inherited, not standard ---- */
 
-static int inherited_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int inherited_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     int number = (int)mpy_reader_u32(r);
     (void)err, (void)n;
     for (int i = 0; i < ninherited; i++)
@@ -244,21 +225,18 @@ static int inherited_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char
 /* majors, from devices.txt of the kernel */
 enum { MAJOR_MEMORY = 1, MAJOR_CONSOLE = 4, MAJOR_TTY = 5, MAJOR_PTY_FIRST = 136, MAJOR_PTY_LAST = 143 };
 
-static int is_memory(dev_t rdev)
-{
+static int is_memory(dev_t rdev) {
     unsigned m = minor(rdev);
     /* null zero full random urandom */
     return major(rdev) == MAJOR_MEMORY && (m == 3 || m == 5 || m == 7 || m == 8 || m == 9);
 }
 
-static int is_terminal(dev_t rdev)
-{
+static int is_terminal(dev_t rdev) {
     unsigned m = major(rdev);
     return (m == MAJOR_TTY && minor(rdev) == 0) || m == MAJOR_CONSOLE || (m >= MAJOR_PTY_FIRST && m <= MAJOR_PTY_LAST);
 }
 
-static int device_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int device_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     (void)t;
     if (is_memory(d->st.st_rdev) || is_terminal(d->st.st_rdev))
         return 0;
@@ -277,16 +255,14 @@ static int device_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
                       d->number, d->path);
 }
 
-static int device_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int device_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     (void)t, (void)err, (void)n;
     mpy_blob_put_string(b, d->path);
     mpy_blob_put_u32(b, (uint32_t)is_terminal(d->st.st_rdev));
     return 0;
 }
 
-static int device_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int device_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     const char *path = mpy_reader_string(r);
     int terminal = (int)mpy_reader_u32(r), flags = (d->flags & (O_ACCMODE | O_NONBLOCK)) | O_CLOEXEC | O_NOCTTY;
     if (r->failed)
@@ -309,8 +285,7 @@ static int device_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
 
 /* ---- refused ---- */
 
-static int other_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int other_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     static const struct { const char *link, *what; } known[] = {
         {"anon_inode:inotify", "an inotify watch; close it before the checkpoint"},
         {"anon_inode:[fanotify]", "a fanotify watch; close it before the checkpoint"},
@@ -333,14 +308,12 @@ static int other_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
                       d->path);
 }
 
-static int never_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int never_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     (void)b;
     return other_check(t, d, err, n);
 }
 
-static int never_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int never_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     (void)t, (void)r;
     return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
 }

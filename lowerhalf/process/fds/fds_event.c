@@ -24,8 +24,7 @@
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
 #endif
 
-static int look(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int look(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     char *text = mpy_fdinfo_read(d->number);
     (void)t;
     if (!text)
@@ -35,13 +34,11 @@ static int look(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
-static int unreadable(const mpy_desc_t *d, char *err, size_t n)
-{
+static int unreadable(const mpy_desc_t *d, char *err, size_t n) {
     return mpy_reason(err, n, "descriptor %d (%s): its state can't be read from /proc/self/fdinfo", d->number, d->path);
 }
 
-static int remake(const mpy_desc_t *d, const mpy_reader_t *r, const char *what, char *err, size_t n)
-{
+static int remake(const mpy_desc_t *d, const mpy_reader_t *r, const char *what, char *err, size_t n) {
     if (r->failed)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     return mpy_reason(err, n, "cannot recreate the %s of descriptor %d: %s", what, d->number, strerror(errno));
@@ -51,8 +48,7 @@ static int remake(const mpy_desc_t *d, const mpy_reader_t *r, const char *what, 
 
 /* Kernels before 6.8 don't show whether an eventfd is a semaphore. So read it: a semaphore gives 1 for each read, an
  * ordinary eventfd gives its whole count. Afterwards the count is put back. */
-static int semaphore_by_trial(int fd, uint64_t count)
-{
+static int semaphore_by_trial(int fd, uint64_t count) {
     uint64_t add = count < 2 ? 2 - count : 0, got = 0, one;
     int flags = fcntl(fd, F_GETFL), ok = 1;
     fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -68,8 +64,7 @@ static int semaphore_by_trial(int fd, uint64_t count)
     return ok && got == 1;
 }
 
-static int event_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int event_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     char *text = mpy_fdinfo_read(d->number);
     uint64_t count = 0, semaphore = 0;
     (void)t;
@@ -84,8 +79,7 @@ static int event_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
     return 0;
 }
 
-static int event_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int event_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     uint64_t count = mpy_reader_u64(r);
     int semaphore = (int)mpy_reader_u32(r);
     if (!r->failed)
@@ -97,8 +91,7 @@ static int event_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *er
 
 /* ---- timerfd ---- */
 
-static int timer_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int timer_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     char *text = mpy_fdinfo_read(d->number);
     uint64_t clock = 0, ticks = 0, flags = 0;
     struct itimerspec left;
@@ -129,8 +122,7 @@ static int timer_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
     return 0;
 }
 
-static int timer_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int timer_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     int clock = (int)mpy_reader_u32(r), flags = (int)mpy_reader_u32(r);
     uint64_t ticks = mpy_reader_u64(r);
     struct itimerspec left = {.it_value.tv_sec = mpy_reader_i64(r)};
@@ -152,8 +144,7 @@ static int timer_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *er
 
 /* ---- signalfd ---- */
 
-static int signal_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int signal_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     char *text = mpy_fdinfo_read(d->number);
     uint64_t mask = 0;
     (void)t;
@@ -165,8 +156,7 @@ static int signal_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err
     return 0;
 }
 
-static int signal_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int signal_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     uint64_t mask = mpy_reader_u64(r);
     if (!r->failed)
         d->made = mpy_fdtable_temp(t, (int)syscall(SYS_signalfd4, -1, &mask, sizeof mask, O_CLOEXEC | O_NONBLOCK));
@@ -187,8 +177,7 @@ typedef struct watch {
 } watch_t;
 
 /* Does entry w->nth of `w->number` in the set `epoll` refer to the description of `candidate`? */
-static int watches(int epoll, const watch_t *w, const mpy_desc_t *candidate, int number)
-{
+static int watches(int epoll, const watch_t *w, const mpy_desc_t *candidate, int number) {
     struct kcmp_epoll_slot slot = {.efd = (uint32_t)epoll, .tfd = (uint32_t)w->number, .toff = w->nth};
     int pid = getpid();
     long order = syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, number, &slot);
@@ -198,8 +187,7 @@ static int watches(int epoll, const watch_t *w, const mpy_desc_t *candidate, int
 }
 
 /* The number with which the entry can be added again. -1: the program no longer has its description. */
-static int watched(const mpy_fdtable_t *t, int epoll, const watch_t *w)
-{
+static int watched(const mpy_fdtable_t *t, int epoll, const watch_t *w) {
     int found = -1;
     for (int i = 0; i < t->nnumbers; i++) {
         const mpy_fdnumber_t *number = &t->numbers[i];
@@ -213,8 +201,7 @@ static int watched(const mpy_fdtable_t *t, int epoll, const watch_t *w)
     return found;
 }
 
-static int epoll_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int epoll_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     char *text = mpy_fdinfo_read(d->number);
     if (!text)
         return unreadable(d, err, n);
@@ -243,14 +230,12 @@ static int epoll_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
     return 0;
 }
 
-static int epoll_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int epoll_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     d->made = mpy_fdtable_temp(t, epoll_create1(EPOLL_CLOEXEC));
     return d->made < 0 ? remake(d, r, "epoll set", err, n) : 0;
 }
 
-static int epoll_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int epoll_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     (void)t;
     for (uint32_t left = mpy_reader_count(r, 16); left; left--) {
         int number = (int)mpy_reader_u32(r);

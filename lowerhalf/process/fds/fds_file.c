@@ -47,20 +47,17 @@ typedef struct cut {
 static cut_t *cuts;
 
 /* Files of /proc and /sys have no size, and often no meaningful offset. */
-static int is_virtual(const char *path)
-{
+static int is_virtual(const char *path) {
     return !strncmp(path, "/proc/", 6) || !strncmp(path, "/sys/", 5);
 }
 
-static int writable(int flags)
-{
+static int writable(int flags) {
     return !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY;
 }
 
 /* ---- with a name ---- */
 
-static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     struct stat st;
     (void)t;
     if (strlen(d->path) >= 4096 || lstat(d->path, &st))
@@ -72,8 +69,7 @@ static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
-static int file_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int file_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     char own[32];
     int length = snprintf(own, sizeof own, "/proc/%d/", getpid());
     (void)t, (void)err, (void)n;
@@ -90,8 +86,7 @@ static int file_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
     return 0;
 }
 
-static int cut_later(mpy_desc_t *d, off_t bytes)
-{
+static int cut_later(mpy_desc_t *d, off_t bytes) {
     cut_t *cut = malloc(sizeof *cut);
     if (!cut)
         return -1;
@@ -100,8 +95,7 @@ static int cut_later(mpy_desc_t *d, off_t bytes)
     return cut->path ? 0 : -1;
 }
 
-static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     const char *path = mpy_memory_file_now(mpy_reader_string(r));
     off_t offset = mpy_reader_i64(r), bytes = mpy_reader_i64(r);
     int directory = S_ISDIR(d->st.st_mode);
@@ -151,8 +145,7 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     return 0;
 }
 
-int mpy_fd_file_commit(char *err, size_t n)
-{
+int mpy_fd_file_commit(char *err, size_t n) {
     int rc = 0;
     while (cuts) {
         cut_t *cut = cuts;
@@ -169,18 +162,15 @@ int mpy_fd_file_commit(char *err, size_t n)
 
 /* ---- without a name ---- */
 
-static int is_memfd(const mpy_desc_t *d)
-{
+static int is_memfd(const mpy_desc_t *d) {
     return !strncmp(d->path, "/memfd:", 7);
 }
 
-static int is_in_memory(const mpy_desc_t *d)
-{
+static int is_in_memory(const mpy_desc_t *d) {
     return mpy_memory_file_is_mapped(d->st.st_dev, d->st.st_ino, (uint64_t)d->st.st_size);
 }
 
-static int content_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int content_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     struct statfs fs;
     (void)t;
     if ((uint64_t)d->st.st_size > CONTENT_MAX && !is_in_memory(d))
@@ -192,24 +182,21 @@ static int content_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
-static int same_file(const mpy_desc_t *a, const mpy_desc_t *b)
-{
+static int same_file(const mpy_desc_t *a, const mpy_desc_t *b) {
     return a->kind == MPY_FD_CONTENT && b->kind == MPY_FD_CONTENT && a->st.st_ino == b->st.st_ino &&
            a->st.st_dev == b->st.st_dev;
 }
 
 /* Returns a number of the program through which the content can be read, or -1 if the program has opened the file only
  * for writing. */
-static int readable(const mpy_fdtable_t *t, const mpy_desc_t *d)
-{
+static int readable(const mpy_fdtable_t *t, const mpy_desc_t *d) {
     for (const mpy_desc_t *other = t->descs; other < t->descs + t->ndescs; other++)
         if (same_file(d, other) && (other->flags & O_ACCMODE) != O_WRONLY && !(other->flags & O_DIRECT))
             return other->number;
     return -1;
 }
 
-static int locked(const mpy_fdtable_t *t, const mpy_desc_t *d)
-{
+static int locked(const mpy_fdtable_t *t, const mpy_desc_t *d) {
     int found = 0;
     for (const mpy_desc_t *other = t->descs; other < t->descs + t->ndescs && !found; other++) {
         char *text = same_file(d, other) ? mpy_fdinfo_read(other->number) : NULL;
@@ -219,24 +206,21 @@ static int locked(const mpy_fdtable_t *t, const mpy_desc_t *d)
     return found;
 }
 
-static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d)
-{
+static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d) {
     for (const mpy_desc_t *other = t->descs; other < d; other++)
         if (same_file(d, other))
             return 0;
     return 1;
 }
 
-static int read_all(int fd, uint8_t *to, size_t bytes)
-{
+static int read_all(int fd, uint8_t *to, size_t bytes) {
     ssize_t got = mpy_read_whole(fd, to, bytes, 0);
     if (got >= 0 && (size_t)got < bytes)
         errno = ENODATA;
     return got < 0 || (size_t)got < bytes ? -1 : 0;
 }
 
-static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     char path[MPY_FD_PATH];
     int own = readable(t, d);
     int fd = own >= 0 ? own : mpy_fd_high(open(mpy_fd_path(path, 0, d->number), O_RDONLY | O_CLOEXEC));
@@ -252,8 +236,7 @@ static int content_put(mpy_fdtable_t *t, const mpy_desc_t *d, mpy_blob_t *b, cha
     return rc;
 }
 
-static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     int first = first_of_object(t, d), seals = is_memfd(d) ? fcntl(d->number, F_GET_SEALS) : 0;
     off_t offset = lseek(d->number, 0, SEEK_CUR);
     char name[4096];
@@ -276,8 +259,7 @@ static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *er
 }
 
 /* Creates an empty file without a name, in the old directory if possible. */
-static int create(const char *name, int memfd)
-{
+static int create(const char *name, int memfd) {
     if (memfd)
         return memfd_create(name + strlen("/memfd:"), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     char directory[4096];
@@ -300,8 +282,7 @@ static int create(const char *name, int memfd)
     return memfd_create(slash ? slash + 1 : name, MFD_CLOEXEC);
 }
 
-static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     uint64_t dev = mpy_reader_u64(r), ino = mpy_reader_u64(r);
     off_t offset = mpy_reader_i64(r);
     const char *name = mpy_reader_string(r);
@@ -338,8 +319,7 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
 }
 
 /* Set permissions and seals last: they may forbid what is needed to create the file. */
-static int content_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int content_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     (void)t, (void)r, (void)err, (void)n;
     if (d->extra >= 0) {
         fchmod(d->extra, d->st.st_mode & 07777);

@@ -25,8 +25,7 @@ typedef struct lock {
 
 /* Parses a line such as "lock:\t1: POSIX  ADVISORY  WRITE 1234 fe:00:99 0 EOF". Returns 1 if the line describes a lock;
  * an unknown sort gets kind 0. */
-static int parse(const char *line, lock_t *lock)
-{
+static int parse(const char *line, lock_t *lock) {
     char sort[16], mode[16], access[16], start[32], end[32];
     if (sscanf(line, "lock: %*d: %15s %15s %15s %*d %*x:%*x:%*u %31s %31s", sort, mode, access, start, end) != 5)
         return 0;
@@ -41,8 +40,7 @@ static int parse(const char *line, lock_t *lock)
 }
 
 /* Goes through the locks of d. Appends each one to b unless b is NULL. */
-static int walk(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int walk(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     uint32_t count = 0;
     size_t at = b ? b->bytes : 0;
     if (b)
@@ -72,18 +70,15 @@ static int walk(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
     return rc;
 }
 
-int mpy_fdlocks_check(const mpy_desc_t *d, char *err, size_t n)
-{
+int mpy_fdlocks_check(const mpy_desc_t *d, char *err, size_t n) {
     return walk(d, NULL, err, n);
 }
 
-int mpy_fdlocks_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+int mpy_fdlocks_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     return walk(d, b, err, n);
 }
 
-static int acquire(int fd, const lock_t *lock)
-{
+static int acquire(int fd, const lock_t *lock) {
     if (lock->kind == LOCK_KIND_FLOCK)
         return flock(fd, (lock->write ? LOCK_EX : LOCK_SH) | LOCK_NB);
     struct flock range = {
@@ -92,8 +87,7 @@ static int acquire(int fd, const lock_t *lock)
     return fcntl(fd, lock->kind == LOCK_KIND_OFD ? F_OFD_SETLK : F_SETLK, &range);
 }
 
-int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     for (uint32_t left = mpy_reader_count(r, 24); left; left--) {
         lock_t lock = {.kind = (int)mpy_reader_u32(r), .write = (int)mpy_reader_u32(r)};
         lock.start = mpy_reader_u64(r);

@@ -32,8 +32,7 @@
 
 /* ---- which sockets are connected ---- */
 
-int mpy_unix_state(ino_t ino, mpy_unix_state_t *state)
-{
+int mpy_unix_state(ino_t ino, mpy_unix_state_t *state) {
     struct {
         struct nlmsghdr header;
         struct unix_diag_req request;
@@ -73,16 +72,14 @@ int mpy_unix_state(ino_t ino, mpy_unix_state_t *state)
     return 0;
 }
 
-static mpy_desc_t *by_inode(mpy_fdtable_t *t, uint32_t ino)
-{
+static mpy_desc_t *by_inode(mpy_fdtable_t *t, uint32_t ino) {
     for (mpy_desc_t *d = t->descs; ino && d < t->descs + t->ndescs; d++)
         if (d->kind == MPY_FD_PAIR && (uint32_t)d->st.st_ino == ino)
             return d;
     return NULL;
 }
 
-static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     mpy_unix_state_t state;
     if (mpy_unix_state(d->st.st_ino, &state))
         return mpy_reason(err, n,
@@ -105,8 +102,7 @@ static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 /* ---- connected pairs ---- */
 
 /* Peeks one queued message (of a stream, all there is) at the current peek offset. Returns its length, or -1. */
-static ssize_t peek(int fd, uint8_t **buffer, size_t *room, int *rights)
-{
+static ssize_t peek(int fd, uint8_t **buffer, size_t *room, int *rights) {
     for (;;) {
         char control[CMSG_SPACE(sizeof(struct ucred))];
         struct iovec data = {*buffer, *room};
@@ -133,8 +129,7 @@ static ssize_t peek(int fd, uint8_t **buffer, size_t *room, int *rights)
 }
 
 /* Writes "count, records" of the data queued for d. */
-static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, size_t n)
-{
+static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, size_t n) {
     size_t at = b->bytes, room = 256 << 10;
     uint8_t *buffer = malloc(room);
     uint32_t count = 0;
@@ -168,8 +163,7 @@ static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, s
     return 0;
 }
 
-int mpy_fd_end_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+int mpy_fd_end_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     mpy_unix_state_t state;
     int type = mpy_socket_option(d->number, SOL_SOCKET, SO_TYPE);
     if (mpy_unix_state(d->st.st_ino, &state))
@@ -180,8 +174,7 @@ int mpy_fd_end_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
     return queue_save(d, type, b, err, n);
 }
 
-static int pair_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int pair_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     mpy_unix_state_t state;
     if (pair_check(t, d, err, n) || mpy_unix_state(d->st.st_ino, &state))
         return -1;
@@ -193,8 +186,7 @@ static int pair_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
 
 /* The first socket of a pair creates both and keeps the partner in `extra`. The second one takes the partner from
  * there. If the partner is gone, or elsewhere, `extra` serves to fill the queue, and for other processes. */
-static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     d->object = mpy_reader_u64(r);
     int partner = (int)mpy_reader_u32(r), type = (int)mpy_reader_u32(r);
     d->which = (int)mpy_reader_u32(r); /* shutdown state */
@@ -224,8 +216,7 @@ static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
 static struct shut { int number, state; } *shuts;
 static size_t nshuts;
 
-static int fill(mpy_desc_t *d, int state, mpy_reader_t *r, char *err, size_t n)
-{
+static int fill(mpy_desc_t *d, int state, mpy_reader_t *r, char *err, size_t n) {
     struct shut *more = realloc(shuts, (nshuts + 1) * sizeof *shuts);
     if (!more)
         return mpy_reason(err, n, "out of memory while restoring descriptors");
@@ -249,22 +240,19 @@ static int fill(mpy_desc_t *d, int state, mpy_reader_t *r, char *err, size_t n)
     return 0;
 }
 
-static int pair_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int pair_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     (void)t;
     return fill(d, d->which, r, err, n);
 }
 
-int mpy_fd_end_restore(mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_fd_end_restore(mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     mpy_reader_u32(r); /* type */
     int state = (int)mpy_reader_u32(r);
     mpy_socket_options_restore(d->number, r);
     return fill(d, state, r, err, n);
 }
 
-void mpy_fd_pairs_commit(void)
-{
+void mpy_fd_pairs_commit(void) {
     static const int how[4] = {-1, SHUT_RD, SHUT_WR, SHUT_RDWR};
     for (size_t i = 0; i < nshuts; i++)
         if (how[shuts[i].state & 3] >= 0)

@@ -23,8 +23,7 @@
 #include <unistd.h>
 
 /* Returns a number of the program that refers to an end of d's pipe usable for `mode`, or -1. */
-static int end_of(const mpy_fdtable_t *t, const mpy_desc_t *d, int mode)
-{
+static int end_of(const mpy_fdtable_t *t, const mpy_desc_t *d, int mode) {
     for (const mpy_desc_t *other = t->descs; other < t->descs + t->ndescs; other++) {
         int accmode = other->flags & O_ACCMODE;
         if (other->st.st_ino == d->st.st_ino && other->st.st_dev == d->st.st_dev && S_ISFIFO(other->st.st_mode) &&
@@ -35,14 +34,12 @@ static int end_of(const mpy_fdtable_t *t, const mpy_desc_t *d, int mode)
 }
 
 /* Has every process closed the other end? */
-static int hung_up(const mpy_desc_t *d)
-{
+static int hung_up(const mpy_desc_t *d) {
     struct pollfd p = {.fd = d->number, .events = (d->flags & O_ACCMODE) == O_RDONLY ? POLLIN : POLLOUT};
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
 }
 
-static int pipe_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int pipe_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     if ((end_of(t, d, O_RDONLY) >= 0 || mpy_fd_relative_has(d, O_RDONLY)) &&
         (end_of(t, d, O_WRONLY) >= 0 || mpy_fd_relative_has(d, O_WRONLY)))
         return 0;
@@ -55,8 +52,7 @@ static int pipe_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 
 /* Reads until the non-blocking pipe is empty. Each read becomes one record: this keeps the packet boundaries of an
  * O_DIRECT pipe. */
-static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
-{
+static int drain(int from, int back, mpy_blob_t *b, uint32_t *count) {
     static const size_t most = 1 << 20;
     uint8_t *buffer = malloc(most);
     ssize_t got = -1;
@@ -74,8 +70,7 @@ static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
 }
 
 /* Copies the content through a second pipe. Returns 0 if that pipe couldn't take everything; then nothing is lost. */
-static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_t *count)
-{
+static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_t *count) {
     int copy[2];
     if (pipe2(copy, O_NONBLOCK | O_CLOEXEC))
         return 0;
@@ -91,8 +86,7 @@ static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_
     return done;
 }
 
-static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count)
-{
+static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count) {
     /* Non-blocking while we read. Everything is read before anything is written back, so the order stays the same. */
     mpy_blob_t taken;
     uint32_t records = 0;
@@ -116,8 +110,7 @@ static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count)
 }
 
 /* Writes "count, records" of the buffered bytes. `to` < 0: no process can write any more. */
-static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, char *err, size_t n)
-{
+static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, char *err, size_t n) {
     int bytes = 0, capacity = fcntl(d->number, F_GETPIPE_SZ);
     uint32_t count = 0;
     size_t at = b->bytes;
@@ -136,16 +129,14 @@ static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, ch
     return 0;
 }
 
-static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d)
-{
+static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d) {
     for (const mpy_desc_t *other = t->descs; other < d; other++)
         if (other->kind == d->kind && other->st.st_ino == d->st.st_ino && other->st.st_dev == d->st.st_dev)
             return 0;
     return 1;
 }
 
-static int pipe_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int pipe_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     int first = first_of_object(t, d), capacity = fcntl(d->number, F_GETPIPE_SZ), to = end_of(t, d, O_WRONLY);
     mpy_blob_put_u64(b, d->st.st_ino);
     mpy_blob_put_u32(b, (uint32_t)first);
@@ -155,8 +146,7 @@ static int pipe_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
 }
 
 /* Writes the saved records; `fd` must not block. */
-static int content_restore(int fd, mpy_reader_t *r)
-{
+static int content_restore(int fd, mpy_reader_t *r) {
     for (uint32_t left = mpy_reader_count(r, 8); left; left--) {
         size_t bytes;
         const uint8_t *p = mpy_reader_bytes(r, &bytes);
@@ -168,8 +158,7 @@ static int content_restore(int fd, mpy_reader_t *r)
 
 /* The first description of a pipe creates it. It keeps a read-write descriptor until the end, from which the others are
  * opened. So no end ever looks closed too early. */
-static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     d->object = mpy_reader_u64(r);
     int first = (int)mpy_reader_u32(r);
     uint32_t capacity = mpy_reader_u32(r);
@@ -198,8 +187,7 @@ static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
 
 /* ---- named FIFOs ---- */
 
-static int fifo_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int fifo_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     struct stat st;
     int bytes = 0;
     if (stat(d->path, &st) || !S_ISFIFO(st.st_mode))
@@ -214,16 +202,14 @@ static int fifo_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
-static int fifo_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int fifo_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     int to = end_of(t, d, O_WRONLY), first = first_of_object(t, d) && to >= 0;
     mpy_blob_put_string(b, d->path);
     mpy_blob_put_u32(b, (uint32_t)first);
     return first ? content_save(d, end_of(t, d, O_RDONLY), to, b, err, n) : 0;
 }
 
-static int fifo_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int fifo_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     const char *path = mpy_reader_string(r);
     int first = (int)mpy_reader_u32(r), bytes = 0;
     if (r->failed)

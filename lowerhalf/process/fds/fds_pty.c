@@ -41,19 +41,16 @@ enum { MASTER, SLAVE, OWN }; /* what a descriptor is; stored in images. OWN: inv
 
 typedef struct holder { int owner, number; } holder_t; /* index of a process, and its descriptor; owner -1: nobody */
 
-static int is_ptmx(dev_t device)
-{
+static int is_ptmx(dev_t device) {
     return device == makedev(5, 2);
 }
 
-static int pts_of(dev_t device)
-{
+static int pts_of(dev_t device) {
     return major(device) == MAJOR_PTS ? (int)minor(device) : -1;
 }
 
 /* The number of the terminal that this descriptor of ours is an end of; -1: it is not a pseudo-terminal. */
-static int number_of(int fd)
-{
+static int number_of(int fd) {
     unsigned device = 0; /* in the kernel's encoding */
     if (ioctl(fd, TIOCGDEV, &device))
         return -1;
@@ -65,8 +62,7 @@ static int number_of(int fd)
 typedef int visit_t(void *context, int owner, int fd, const struct stat *st);
 
 /* Visits the terminals' descriptors of all processes of the tree, in order, until a visit returns other than 0. */
-static void visit_all(visit_t *visit, void *context)
-{
+static void visit_all(visit_t *visit, void *context) {
     char path[MPY_FD_PATH];
     struct stat st;
     int pid, done = 0;
@@ -80,8 +76,7 @@ static void visit_all(visit_t *visit, void *context)
     }
 }
 
-static int info_number(int owner, int fd, const char *name, int base)
-{
+static int info_number(int owner, int fd, const char *name, int base) {
     uint64_t value;
     char *text = mpy_fdinfo_read_of(mpy_rank_process(owner), fd);
     int number = text && mpy_text_number(text, name, base, &value) ? (int)value : -1;
@@ -91,16 +86,14 @@ static int info_number(int owner, int fd, const char *name, int base)
 
 typedef struct search { int number; holder_t found; } search_t;
 
-static int is_master(void *context, int owner, int fd, const struct stat *st)
-{
+static int is_master(void *context, int owner, int fd, const struct stat *st) {
     search_t *s = context;
     if (is_ptmx(st->st_rdev) && info_number(owner, fd, "tty-index:", 10) == s->number)
         s->found = (holder_t){owner, fd};
     return s->found.owner >= 0;
 }
 
-static holder_t find_master(int number)
-{
+static holder_t find_master(int number) {
     search_t s = {number, {-1, -1}};
     if (number >= 0)
         visit_all(is_master, &s);
@@ -114,13 +107,11 @@ typedef struct slaves {
     holder_t sought;
 } slaves_t;
 
-static int same(int pid, int fd, int other, int others_fd)
-{
+static int same(int pid, int fd, int other, int others_fd) {
     return (pid == other && fd == others_fd) || syscall(SYS_kcmp, pid, other, KCMP_FILE, fd, others_fd) == 0;
 }
 
-static int note_slave(void *context, int owner, int fd, const struct stat *st)
-{
+static int note_slave(void *context, int owner, int fd, const struct stat *st) {
     slaves_t *s = context;
     int pid = mpy_rank_process(owner);
     if (pts_of(st->st_rdev) != s->number)
@@ -135,14 +126,12 @@ static int note_slave(void *context, int owner, int fd, const struct stat *st)
     return 0;
 }
 
-static void find_slaves(slaves_t *s, int number, int fd)
-{
+static void find_slaves(slaves_t *s, int number, int fd) {
     *s = (slaves_t){.number = number, .sought_pid = fd < 0 ? 0 : getpid(), .sought_fd = fd, .sought = {-1, -1}};
     visit_all(note_slave, s);
 }
 
-int mpy_fd_is_pty(const mpy_desc_t *d)
-{
+int mpy_fd_is_pty(const mpy_desc_t *d) {
     return is_ptmx(d->st.st_rdev) ||
            ((pts_of(d->st.st_rdev) >= 0 || d->st.st_rdev == makedev(5, 0)) &&
             find_master(number_of(d->number)).owner >= 0);
@@ -151,8 +140,7 @@ int mpy_fd_is_pty(const mpy_desc_t *d)
 /* The process whose session a terminal controls, and the group in the foreground: as the kernel knows them. */
 typedef struct control { int leader, group; } control_t;
 
-static control_t control_of(int number)
-{
+static control_t control_of(int number) {
     char text[1024];
     int pid, session, terminal, group;
     for (int owner = 0; (pid = mpy_rank_process(owner)) > 0; owner++) {
@@ -165,8 +153,7 @@ static control_t control_of(int number)
 }
 
 /* A restart can give a terminal to a session that it makes: not to that of the tree's first process. */
-static int check_control(const mpy_desc_t *d, char *err, size_t n)
-{
+static int check_control(const mpy_desc_t *d, char *err, size_t n) {
     mpy_proc_stat_t s;
     pid_t session = 0;
     int made = 0, leader = control_of(number_of(d->number)).leader;
@@ -182,8 +169,7 @@ static int check_control(const mpy_desc_t *d, char *err, size_t n)
 
 /* ---- descriptors ---- */
 
-static int pty_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int pty_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     slaves_t slaves;
     (void)t;
     if (!is_ptmx(d->st.st_rdev))
@@ -195,8 +181,7 @@ static int pty_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     return mpy_tty_check(d->number, slaves.n == 0, err, n) ? -1 : check_control(d, err, n);
 }
 
-static int pty_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int pty_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     int number = number_of(d->number), what = is_ptmx(d->st.st_rdev) ? MASTER : pts_of(d->st.st_rdev) < 0 ? OWN : SLAVE;
     holder_t owner = find_master(number);
     slaves_t slaves;
@@ -229,8 +214,7 @@ static uint32_t nptys;
 
 typedef struct numbers { int n, numbers[MPY_PTS_MAX]; } numbers_t;
 
-static int note_master(void *context, int owner, int fd, const struct stat *st)
-{
+static int note_master(void *context, int owner, int fd, const struct stat *st) {
     numbers_t *all = context;
     int number = is_ptmx(st->st_rdev) ? info_number(owner, fd, "tty-index:", 10) : -1;
     for (int i = 0; i < all->n; i++)
@@ -241,8 +225,7 @@ static int note_master(void *context, int owner, int fd, const struct stat *st)
     return number >= 0 && all->n == MPY_PTS_MAX;
 }
 
-static int window_of(int number, struct winsize *window)
-{
+static int window_of(int number, struct winsize *window) {
     char path[64];
     holder_t master = find_master(number);
     if (mpy_rank_process(master.owner) == getpid())
@@ -255,8 +238,7 @@ static int window_of(int number, struct winsize *window)
     return bad ? -1 : 0;
 }
 
-static int save_one(int number, mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n)
-{
+static int save_one(int number, mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n) {
     slaves_t slaves;
     struct winsize window;
     control_t control = control_of(number);
@@ -277,8 +259,7 @@ static int save_one(int number, mpy_blob_t *b, mpy_tid_map_t *shown, char *err, 
     return 0;
 }
 
-int mpy_ptys_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n)
-{
+int mpy_ptys_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n) {
     numbers_t all = {0};
     if (mpy_rank_process(0) == getpid())
         visit_all(note_master, &all);
@@ -295,8 +276,7 @@ int mpy_ptys_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n)
 /* ---- restart ---- */
 
 /* With the program's number, if that is free. The kernel gives the lowest one that is. */
-static int open_master(pty_t *p)
-{
+static int open_master(pty_t *p) {
     int wrong[OPEN_TRIES], nwrong = 0, fd;
     for (;;) {
         fd = mpy_fd_high(open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC));
@@ -309,8 +289,7 @@ static int open_master(pty_t *p)
     return fd;
 }
 
-static int make_one(pty_t *p, mpy_reader_t *r, char *err, size_t n)
-{
+static int make_one(pty_t *p, mpy_reader_t *r, char *err, size_t n) {
     size_t bytes;
     *p = (pty_t){.shown = (int)mpy_reader_u32(r)};
     const void *window = mpy_reader_bytes(r, &bytes);
@@ -335,8 +314,7 @@ static int make_one(pty_t *p, mpy_reader_t *r, char *err, size_t n)
     return 0;
 }
 
-int mpy_ptys_make(mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_ptys_make(mpy_reader_t *r, char *err, size_t n) {
     uint32_t count = mpy_reader_count(r, 28);
     if (r->failed || count >= MPY_PTS_MAX)
         return mpy_reason(err, n, "the image's record of pseudo-terminals is damaged");
@@ -346,8 +324,7 @@ int mpy_ptys_make(mpy_reader_t *r, char *err, size_t n)
     return 0;
 }
 
-void mpy_ptys_high(void)
-{
+void mpy_ptys_high(void) {
     for (pty_t *p = ptys; p < ptys + nptys; p++) {
         p->master = mpy_fd_high(p->master);
         for (uint32_t i = 0; i < p->nends; i++)
@@ -355,8 +332,7 @@ void mpy_ptys_high(void)
     }
 }
 
-void mpy_fds_control(int session)
-{
+void mpy_fds_control(int session) {
     for (const pty_t *p = ptys; p < ptys + nptys; p++) {
         int fd = p->leader == session ? mpy_tty_peer(p->master, O_RDWR) : -1;
         if (fd < 0)
@@ -366,8 +342,7 @@ void mpy_fds_control(int session)
     }
 }
 
-void mpy_fds_foreground(int session, int (*real)(int group))
-{
+void mpy_fds_foreground(int session, int (*real)(int group)) {
     for (const pty_t *p = ptys; p < ptys + nptys; p++) {
         int group = p->leader == session ? real(p->group) : 0;
         if (group > 0)
@@ -376,8 +351,7 @@ void mpy_fds_foreground(int session, int (*real)(int group))
 }
 
 /* For the traps. Copies in other processes of the tree are of no use any more. */
-void mpy_ptys_settle(void)
-{
+void mpy_ptys_settle(void) {
     MPY_TRAP->npts = 0;
     for (pty_t *p = ptys; p < ptys + nptys; p++) {
         if (p->shown != p->real)
@@ -390,16 +364,14 @@ void mpy_ptys_settle(void)
     nptys = 0;
 }
 
-static int source(const pty_t *p, int what, holder_t holder)
-{
+static int source(const pty_t *p, int what, holder_t holder) {
     for (uint32_t i = 0; what == SLAVE && i < p->nends; i++)
         if (p->ends[i].holder.owner == holder.owner && p->ends[i].holder.number == holder.number)
             return p->ends[i].fd;
     return what == MASTER ? p->master : -1;
 }
 
-static int pty_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int pty_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     int shown = (int)mpy_reader_u32(r), what = (int)mpy_reader_u32(r);
     holder_t holder = {(int)mpy_reader_u32(r), (int)mpy_reader_u32(r)};
     d->which = (int)mpy_reader_u32(r);
@@ -414,8 +386,7 @@ static int pty_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err,
     return d->made < 0 ? mpy_reason(err, n, "descriptor %d, a pseudo-terminal: damaged record", d->number) : 0;
 }
 
-static int pty_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int pty_finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     (void)t;
     return d->which ? mpy_tty_restore(d->number, r, err, n) : 0;
 }

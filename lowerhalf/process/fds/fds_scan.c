@@ -21,8 +21,7 @@
 
 enum { SCANS = 10 }; /* while the program is halted, only the lower half opens or closes anything */
 
-mpy_desc_t *mpy_fdtable_add_desc(mpy_fdtable_t *t)
-{
+mpy_desc_t *mpy_fdtable_add_desc(mpy_fdtable_t *t) {
     if (t->ndescs == t->descs_room) {
         int room = t->descs_room ? 2 * t->descs_room : 32;
         mpy_desc_t *descs = realloc(t->descs, (size_t)room * sizeof *descs);
@@ -36,8 +35,7 @@ mpy_desc_t *mpy_fdtable_add_desc(mpy_fdtable_t *t)
     return d;
 }
 
-mpy_fdnumber_t *mpy_fdtable_add_number(mpy_fdtable_t *t)
-{
+mpy_fdnumber_t *mpy_fdtable_add_number(mpy_fdtable_t *t) {
     if (t->nnumbers == t->numbers_room) {
         int room = t->numbers_room ? 2 * t->numbers_room : 32;
         mpy_fdnumber_t *numbers = realloc(t->numbers, (size_t)room * sizeof *numbers);
@@ -51,8 +49,7 @@ mpy_fdnumber_t *mpy_fdtable_add_number(mpy_fdtable_t *t)
     return number;
 }
 
-void mpy_fdtable_free(mpy_fdtable_t *t)
-{
+void mpy_fdtable_free(mpy_fdtable_t *t) {
     for (int i = 0; i < t->ndescs; i++) {
         free(t->descs[i].path);
         if (t->descs[i].made >= 0)
@@ -65,8 +62,7 @@ void mpy_fdtable_free(mpy_fdtable_t *t)
     *t = (mpy_fdtable_t){0};
 }
 
-int mpy_fdtable_temp(mpy_fdtable_t *t, int fd)
-{
+int mpy_fdtable_temp(mpy_fdtable_t *t, int fd) {
     if (fd < 0)
         return fd;
     int temp = fcntl(fd, F_DUPFD_CLOEXEC, t->temp_base);
@@ -75,24 +71,21 @@ int mpy_fdtable_temp(mpy_fdtable_t *t, int fd)
     return temp;
 }
 
-mpy_desc_t *mpy_fdtable_object(mpy_fdtable_t *t, const mpy_desc_t *d)
-{
+mpy_desc_t *mpy_fdtable_object(mpy_fdtable_t *t, const mpy_desc_t *d) {
     for (mpy_desc_t *other = t->descs; other < t->descs + t->ndescs; other++)
         if (other != d && other->made >= 0 && other->kind == d->kind && other->object == d->object)
             return other;
     return NULL;
 }
 
-int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags)
-{
+int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags) {
     char path[MPY_FD_PATH];
     return mpy_fdtable_temp(t, open(mpy_fd_path(path, 0, fd), flags | O_CLOEXEC | O_NOCTTY));
 }
 
 /* Does changing the flag of `a` change the flag of `b`? Uses O_APPEND: every kind has it and, unlike O_NONBLOCK, it
  * does not affect a thread that is in a system call. */
-static int same_by_flag(int a, int b)
-{
+static int same_by_flag(int a, int b) {
     int flags = fcntl(a, F_GETFL), same = 0;
     if (fcntl(a, F_SETFL, flags ^ O_APPEND) == 0) {
         same = ((fcntl(b, F_GETFL) ^ flags) & O_APPEND) != 0;
@@ -101,8 +94,7 @@ static int same_by_flag(int a, int b)
     return same;
 }
 
-int mpy_fd_same(int a, int b, int stopped)
-{
+int mpy_fd_same(int a, int b, int stopped) {
     int pid = getpid();
     long order = syscall(SYS_kcmp, pid, pid, KCMP_FILE, a, b);
     if (order >= 0)
@@ -110,22 +102,19 @@ int mpy_fd_same(int a, int b, int stopped)
     return stopped && same_by_flag(a, b); /* kcmp was denied: some container runtimes filter it */
 }
 
-char *mpy_fdinfo_read(int fd)
-{
+char *mpy_fdinfo_read(int fd) {
     char path[64];
     snprintf(path, sizeof path, "/proc/thread-self/fdinfo/%d", fd);
     return mpy_proc_text(path, NULL);
 }
 
-char *mpy_fdinfo_read_of(int pid, int fd)
-{
+char *mpy_fdinfo_read_of(int pid, int fd) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fdinfo/%d", pid, fd);
     return mpy_proc_text(path, NULL);
 }
 
-static int nameless(const mpy_desc_t *d)
-{
+static int nameless(const mpy_desc_t *d) {
     const char *slash = strrchr(d->path, '/');
     struct stat st;
     if (!strncmp(d->path, "/memfd:", 7) || d->st.st_nlink == 0)
@@ -136,8 +125,7 @@ static int nameless(const mpy_desc_t *d)
     return mpy_deleted_mark(d->path) && (stat(d->path, &st) || st.st_ino != d->st.st_ino);
 }
 
-static mpy_fd_kind_t socket_kind(int fd)
-{
+static mpy_fd_kind_t socket_kind(int fd) {
     int domain = 0;
     socklen_t bytes = sizeof domain;
     struct sockaddr_storage peer;
@@ -148,8 +136,7 @@ static mpy_fd_kind_t socket_kind(int fd)
     return mpy_fd_tcp_is_inside(fd) ? MPY_FD_TCP : MPY_FD_SOCKET;
 }
 
-static mpy_fd_kind_t kind_of(const mpy_desc_t *d)
-{
+static mpy_fd_kind_t kind_of(const mpy_desc_t *d) {
     const char *anonymous = strncmp(d->path, "anon_inode:", 11) ? NULL : d->path + 11;
     if (anonymous) {
         if (!strcmp(anonymous, "[eventfd]"))
@@ -182,14 +169,12 @@ static mpy_fd_kind_t kind_of(const mpy_desc_t *d)
 }
 
 /* Two numbers can share a description only if these properties are equal. */
-static int alike(const mpy_desc_t *d, const struct stat *st, int flags)
-{
+static int alike(const mpy_desc_t *d, const struct stat *st, int flags) {
     return d->st.st_dev == st->st_dev && d->st.st_ino == st->st_ino && d->st.st_rdev == st->st_rdev &&
            d->flags == flags;
 }
 
-static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags, int which, int stopped)
-{
+static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags, int which, int stopped) {
     for (int i = 0; i < t->ndescs; i++) {
         const mpy_desc_t *d = &t->descs[i];
         /* stdio is matched by stream, not by description: the streams may differ at the restart */
@@ -204,8 +189,7 @@ static int find(const mpy_fdtable_t *t, int fd, const struct stat *st, int flags
 }
 
 /* Returns 0 also if the descriptor has disappeared meanwhile. */
-static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
-{
+static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n) {
     char path[MPY_FD_PATH], link[PATH_MAX + 64];
     struct stat st;
     int cloexec = fcntl(fd, F_GETFD), flags = fcntl(fd, F_GETFL);
@@ -233,8 +217,7 @@ static int add(mpy_fdtable_t *t, int fd, int stopped, char *err, size_t n)
     return 0;
 }
 
-static int scan_once(mpy_fdtable_t *t, int stopped, char *err, size_t n)
-{
+static int scan_once(mpy_fdtable_t *t, int stopped, char *err, size_t n) {
     *t = (mpy_fdtable_t){0};
     mpy_fd_list_t list = mpy_fd_list_open(0);
     if (!list.dir)
@@ -250,16 +233,14 @@ static int scan_once(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 }
 
 /* A thread of the lower half has opened it when the table was made, and had not said yet that it is ours. */
-static int has_ours(const mpy_fdtable_t *t)
-{
+static int has_ours(const mpy_fdtable_t *t) {
     for (const mpy_fdnumber_t *i = t->numbers; i < t->numbers + t->nnumbers; i++)
         if (mpy_fd_is_lower(i->number) || fcntl(i->number, F_GETFD) < 0)
             return 1;
     return 0;
 }
 
-int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n)
-{
+int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n) {
     for (int left = SCANS;; left--) {
         if (scan_once(t, stopped, err, n))
             return -1;

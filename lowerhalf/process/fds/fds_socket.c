@@ -28,13 +28,11 @@
 
 bool mpy_sockets_are_dropped;
 
-void mpy_fds_drop_sockets(bool drop)
-{
+void mpy_fds_drop_sockets(bool drop) {
     mpy_sockets_are_dropped = drop;
 }
 
-int mpy_socket_option(int fd, int level, int name)
-{
+int mpy_socket_option(int fd, int level, int name) {
     int value = 0;
     socklen_t bytes = sizeof value;
     return getsockopt(fd, level, name, &value, &bytes) ? -1 : value;
@@ -53,8 +51,7 @@ static const struct { int level, name;
 
 static const int timeouts[2] = {SO_RCVTIMEO, SO_SNDTIMEO};
 
-void mpy_socket_options_save(int fd, mpy_blob_t *b)
-{
+void mpy_socket_options_save(int fd, mpy_blob_t *b) {
     mpy_blob_put_u32(b, KEPT);
     for (size_t i = 0; i < KEPT; i++)
         mpy_blob_put_i64(b, mpy_socket_option(fd, kept[i].level, kept[i].name));
@@ -68,8 +65,7 @@ void mpy_socket_options_save(int fd, mpy_blob_t *b)
 }
 
 /* Best effort. Sets only what differs, because setting a buffer size would disable the kernel's tuning of it. */
-void mpy_socket_options_restore(int fd, mpy_reader_t *r)
-{
+void mpy_socket_options_restore(int fd, mpy_reader_t *r) {
     uint32_t count = mpy_reader_count(r, 8);
     for (uint32_t i = 0; i < count; i++) {
         int64_t value = mpy_reader_i64(r);
@@ -90,8 +86,7 @@ void mpy_socket_options_restore(int fd, mpy_reader_t *r)
 
 /* ---- not connected ---- */
 
-static const char *address_text(const struct sockaddr_storage *address, char *text, size_t n)
-{
+static const char *address_text(const struct sockaddr_storage *address, char *text, size_t n) {
     char host[INET6_ADDRSTRLEN] = "";
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
@@ -106,8 +101,7 @@ static const char *address_text(const struct sockaddr_storage *address, char *te
     return text;
 }
 
-static int is_bound(int fd, struct sockaddr_storage *address, socklen_t *bytes)
-{
+static int is_bound(int fd, struct sockaddr_storage *address, socklen_t *bytes) {
     *bytes = sizeof *address;
     if (getsockname(fd, (struct sockaddr *)address, bytes))
         return 0;
@@ -118,8 +112,7 @@ static int is_bound(int fd, struct sockaddr_storage *address, socklen_t *bytes)
     return *bytes > sizeof(sa_family_t);
 }
 
-static int unix_check(const mpy_desc_t *d, int type, char *err, size_t n)
-{
+static int unix_check(const mpy_desc_t *d, int type, char *err, size_t n) {
     struct sockaddr_storage address;
     const char *path = ((struct sockaddr_un *)&address)->sun_path;
     socklen_t bytes;
@@ -135,8 +128,7 @@ static int unix_check(const mpy_desc_t *d, int type, char *err, size_t n)
                       "before the checkpoint", d->number, path[0] ? path : path + 1);
 }
 
-static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     int domain = mpy_socket_option(d->number, SOL_SOCKET, SO_DOMAIN);
     int type = mpy_socket_option(d->number, SOL_SOCKET, SO_TYPE);
     struct sockaddr_storage address;
@@ -180,13 +172,11 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 }
 
 /* Of TCP: neither listening nor unused. */
-static int is_dropped(const struct tcp_info *info)
-{
+static int is_dropped(const struct tcp_info *info) {
     return info->tcpi_state != 0 && info->tcpi_state != TCP_CLOSE && info->tcpi_state != TCP_LISTEN;
 }
 
-static int socket_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int socket_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     struct sockaddr_storage address;
     struct tcp_info info = {0};
     socklen_t bytes = sizeof info;
@@ -221,8 +211,7 @@ static int socket_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err
 
 /* Removes the file of a Unix socket on which nobody listens any more. Makes its directory, if that is missing: it was a
  * temporary one (Python's multiprocessing makes one for each program). */
-static void make_way(const struct sockaddr_storage *address, socklen_t bytes, int type)
-{
+static void make_way(const struct sockaddr_storage *address, socklen_t bytes, int type) {
     char directory[sizeof ((struct sockaddr_un *)0)->sun_path + 1];
     const char *path = ((const struct sockaddr_un *)address)->sun_path;
     struct stat st;
@@ -242,8 +231,7 @@ static void make_way(const struct sockaddr_storage *address, socklen_t bytes, in
 }
 
 /* A TCP socket whose connection, to this host, has been reset. */
-static int reset_connection(int domain)
-{
+static int reset_connection(int domain) {
     struct sockaddr_storage loopback;
     struct sockaddr *address = (struct sockaddr *)&loopback;
     socklen_t bytes = mpy_loopback(domain, &loopback);
@@ -266,8 +254,7 @@ static int reset_connection(int domain)
 }
 
 /* Binds it to the address or, if this host does not have the address, to the host's own. */
-static int bind_again(int fd, const struct sockaddr_storage *address, socklen_t bytes)
-{
+static int bind_again(int fd, const struct sockaddr_storage *address, socklen_t bytes) {
     struct sockaddr_storage own;
     if (bind(fd, (const struct sockaddr *)address, bytes) == 0)
         return 0;
@@ -275,8 +262,7 @@ static int bind_again(int fd, const struct sockaddr_storage *address, socklen_t 
     return bytes && bind(fd, (struct sockaddr *)&own, bytes) == 0 ? 0 : -1;
 }
 
-static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     int domain = (int)mpy_reader_u32(r), type = (int)mpy_reader_u32(r), protocol = (int)mpy_reader_u32(r);
     struct sockaddr_storage address = {0};
     size_t bytes;

@@ -27,14 +27,12 @@ static bool have_met, is_broken;
 static ino_t *outside; /* found by the last meeting */
 static int noutside;
 
-void mpy_fds_ranks(const mpy_exchange_t *exchange, mpy_tcp_host_t *host)
-{
+void mpy_fds_ranks(const mpy_exchange_t *exchange, mpy_tcp_host_t *host) {
     ranks = exchange;
     own_address = host;
 }
 
-int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d)
-{
+int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d) {
     if (!ranks || have_met)
         return 0;
     for (int i = 0; i < noutside; i++)
@@ -43,8 +41,7 @@ int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d)
     return 1;
 }
 
-int mpy_fd_tcp_is_inside(int fd)
-{
+int mpy_fd_tcp_is_inside(int fd) {
     const mpy_tcp_end_t *end = have_met ? mpy_tcp_find(ends, nends, fd) : NULL;
     return end && end->peer_rank >= 0;
 }
@@ -52,8 +49,7 @@ int mpy_fd_tcp_is_inside(int fd)
 /* ---- checkpoint ---- */
 
 /* Is it one end of a connection, which this process restores? */
-static int is_end(mpy_desc_t *d, mpy_tcp_end_t *end)
-{
+static int is_end(mpy_desc_t *d, mpy_tcp_end_t *end) {
     struct sockaddr_storage local, remote;
     socklen_t local_bytes = sizeof local, remote_bytes = sizeof remote, bytes = sizeof(struct tcp_info);
     struct tcp_info info = {0};
@@ -79,8 +75,7 @@ static int is_end(mpy_desc_t *d, mpy_tcp_end_t *end)
 }
 
 /* Connections to outside the job; fails if they can't be saved. */
-static int note_outside(mpy_fdtable_t *t, char *err, size_t n)
-{
+static int note_outside(mpy_fdtable_t *t, char *err, size_t n) {
     int rc = 0;
     free(outside);
     outside = mpy_tcp_alloc((size_t)nends, sizeof *outside);
@@ -95,8 +90,7 @@ static int note_outside(mpy_fdtable_t *t, char *err, size_t n)
     return rc;
 }
 
-int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n)
-{
+int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n) {
     mpy_fdtable_t t;
     char why[256];
     int unseen = mpy_fdtable_scan(&t, 1, err, n); /* the others need this rank all the same */
@@ -113,8 +107,7 @@ int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n)
     return unseen ? -1 : rc;
 }
 
-int mpy_fds_part(char *err, size_t n)
-{
+int mpy_fds_part(char *err, size_t n) {
     int rc = is_broken ? mpy_reason(err, n, "data of the program's TCP connections is lost")
                        : mpy_tcp_flush(ends, nends, err, n);
     mpy_tcp_free(ends, nends);
@@ -124,14 +117,12 @@ int mpy_fds_part(char *err, size_t n)
     return rc;
 }
 
-static int tcp_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int tcp_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     (void)t, (void)d, (void)err, (void)n;
     return 0;
 }
 
-static int tcp_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int tcp_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     const mpy_tcp_end_t *end = mpy_tcp_find(ends, nends, d->number);
     (void)t, (void)err, (void)n;
     mpy_blob_put_u32(b, (uint32_t)end->domain);
@@ -146,8 +137,7 @@ static int tcp_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, s
 
 /* ---- restart ---- */
 
-socklen_t mpy_fd_own_address(const struct sockaddr_storage *like, struct sockaddr_storage *own)
-{
+socklen_t mpy_fd_own_address(const struct sockaddr_storage *like, struct sockaddr_storage *own) {
     const int before = errno;
     socklen_t bytes = sizeof *own;
     char unsaid[256];
@@ -160,8 +150,7 @@ socklen_t mpy_fd_own_address(const struct sockaddr_storage *like, struct sockadd
     return mpy_tcp_address(&name, like->ss_family, own);
 }
 
-static int read_end(const mpy_desc_t *d, mpy_reader_t *r, mpy_tcp_end_t *end)
-{
+static int read_end(const mpy_desc_t *d, mpy_reader_t *r, mpy_tcp_end_t *end) {
     *end = (mpy_tcp_end_t){.number = d->number, .fd = -1, .domain = (int)mpy_reader_u32(r)};
     end->peer_rank = (int)mpy_reader_u32(r);
     end->peer_number = (int)mpy_reader_u32(r);
@@ -174,8 +163,7 @@ static int read_end(const mpy_desc_t *d, mpy_reader_t *r, mpy_tcp_end_t *end)
     return 0;
 }
 
-int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n)
-{
+int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n) {
     if (!ranks)
         return 0;
     ends = calloc((size_t)t->ndescs + 1, sizeof *ends);
@@ -187,8 +175,7 @@ int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n)
     return mpy_tcp_rejoin(ranks, ends, nends, own_address, err, n);
 }
 
-static int tcp_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int tcp_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     mpy_tcp_end_t *end = mpy_tcp_find(ends, nends, d->number);
     if (!end)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);

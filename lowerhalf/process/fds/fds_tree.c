@@ -25,8 +25,7 @@
 #include <unistd.h>
 
 /* The process with this index (process/children.h); 0: there are no more, or this process is alone. */
-static int relative(int index)
-{
+static int relative(int index) {
     return mpy_children_saved((size_t)index);
 }
 
@@ -34,8 +33,7 @@ typedef int match_t(const mpy_desc_t *d, int pid, int fd, mode_t access);
 
 /* Returns a descriptor of the process that refers to the same object as d and matches, or -1. `access`: S_IRUSR,
  * S_IWUSR, as the links in /proc show it. */
-static int find(const mpy_desc_t *d, int pid, match_t *matches)
-{
+static int find(const mpy_desc_t *d, int pid, match_t *matches) {
     char path[MPY_FD_PATH];
     struct stat st, link;
     int found = -1;
@@ -50,33 +48,28 @@ static int find(const mpy_desc_t *d, int pid, match_t *matches)
     return found;
 }
 
-static int reads(const mpy_desc_t *d, int pid, int fd, mode_t access)
-{
+static int reads(const mpy_desc_t *d, int pid, int fd, mode_t access) {
     (void)d, (void)pid, (void)fd;
     return (access & S_IRUSR) != 0;
 }
 
-static int writes(const mpy_desc_t *d, int pid, int fd, mode_t access)
-{
+static int writes(const mpy_desc_t *d, int pid, int fd, mode_t access) {
     (void)d, (void)pid, (void)fd;
     return (access & S_IWUSR) != 0;
 }
 
-static int is_same(const mpy_desc_t *d, int pid, int fd, mode_t access)
-{
+static int is_same(const mpy_desc_t *d, int pid, int fd, mode_t access) {
     (void)access;
     return syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, d->number, fd) == 0;
 }
 
 /* Where kcmp is denied, the same file is suspicious. */
-static int may_be_same(const mpy_desc_t *d, int pid, int fd, mode_t access)
-{
+static int may_be_same(const mpy_desc_t *d, int pid, int fd, mode_t access) {
     (void)access;
     return S_ISREG(d->st.st_mode) && syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, d->number, fd) < 0;
 }
 
-static int has_it(const mpy_desc_t *d, int pid, int fd, mode_t access)
-{
+static int has_it(const mpy_desc_t *d, int pid, int fd, mode_t access) {
     (void)d, (void)pid, (void)fd, (void)access;
     return 1;
 }
@@ -87,14 +80,12 @@ typedef struct search {
     match_t *matches;
 } search_t;
 
-static int find_in(int pid, void *context)
-{
+static int find_in(int pid, void *context) {
     const search_t *s = context;
     return find(s->desc, pid, s->matches) >= 0;
 }
 
-int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode)
-{
+int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode) {
     mpy_desc_t other = *d;
     other.st.st_ino = inode;
     for (int i = 0; relative(i); i++)
@@ -103,22 +94,19 @@ int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode)
     return mpy_children_ignored(find_in, &(search_t){&other, has_it});
 }
 
-int mpy_fd_relative_has(const mpy_desc_t *d, int accmode)
-{
+int mpy_fd_relative_has(const mpy_desc_t *d, int accmode) {
     for (int i = 0; relative(i); i++)
         if (find(d, relative(i), accmode == O_RDONLY ? reads : writes) >= 0)
             return 1;
     return mpy_children_ignored(find_in, &(search_t){d, accmode == O_RDONLY ? reads : writes});
 }
 
-static int refuse(const mpy_desc_t *d, int pid, char *err, size_t n)
-{
+static int refuse(const mpy_desc_t *d, int pid, char *err, size_t n) {
     return mpy_reason(err, n, "descriptor %d (%s) is shared by process %d and its relative, process %d; let each open "
                       "it itself", d->number, d->path, getpid(), pid);
 }
 
-static int is_locked(const mpy_desc_t *d)
-{
+static int is_locked(const mpy_desc_t *d) {
     char *text = mpy_fdinfo_read(d->number);
     int locked = text && strstr(text, "POSIX");
     free(text);
@@ -126,8 +114,7 @@ static int is_locked(const mpy_desc_t *d)
 }
 
 /* Who has it, from the first relative on: *owner is its index. */
-static int first_with(const mpy_desc_t *d, match_t *matches, int *owner)
-{
+static int first_with(const mpy_desc_t *d, match_t *matches, int *owner) {
     for (int i = 0; relative(i); i++) {
         int fd = find(d, relative(i), matches);
         *owner = i;
@@ -137,13 +124,11 @@ static int first_with(const mpy_desc_t *d, match_t *matches, int *owner)
     return -1;
 }
 
-static int is_self(int index)
-{
+static int is_self(int index) {
     return relative(index) == getpid();
 }
 
-static int pair_elsewhere(mpy_desc_t *d)
-{
+static int pair_elsewhere(mpy_desc_t *d) {
     mpy_unix_state_t state;
     mpy_desc_t other = *d;
     int owner = 0, keeper = 0, fd = -1;
@@ -167,14 +152,12 @@ static int pair_elsewhere(mpy_desc_t *d)
 }
 
 /* Kinds of which several processes may have one description. */
-static int can_be_shared(mpy_fd_kind_t kind)
-{
+static int can_be_shared(mpy_fd_kind_t kind) {
     return kind == MPY_FD_FILE || kind == MPY_FD_CONTENT || kind == MPY_FD_EVENT || kind == MPY_FD_TIMER ||
            kind == MPY_FD_SOCKET || kind == MPY_FD_TCP;
 }
 
-int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n)
-{
+int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n) {
     int owner = 0, pipe = d->kind == MPY_FD_PIPE;
     if (!relative(0) || S_ISCHR(d->st.st_mode) || S_ISDIR(d->st.st_mode))
         return 0;
@@ -197,14 +180,12 @@ int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n)
 
 /* ---- the kind of such a description in all processes but the owner ---- */
 
-static int check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
-{
+static int check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     (void)t, (void)d, (void)err, (void)n;
     return 0;
 }
 
-static int save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
-{
+static int save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     (void)t;
     mpy_blob_put_u32(b, (uint32_t)d->owner);
     mpy_blob_put_u32(b, (uint32_t)d->owners_number);
@@ -213,8 +194,7 @@ static int save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_
     return d->keeps ? mpy_fd_end_save(d, b, err, n) : 0;
 }
 
-static int make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     (void)t;
     d->owner = (int)mpy_reader_u32(r);
     d->owners_number = (int)mpy_reader_u32(r);
@@ -223,8 +203,7 @@ static int make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, siz
     return r->failed ? mpy_reason(err, n, "descriptor %d: damaged record", d->number) : 0;
 }
 
-static int finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
-{
+static int finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {
     (void)t;
     return d->keeps ? mpy_fd_end_restore(d, r, err, n) : 0;
 }
@@ -233,8 +212,7 @@ const mpy_fd_ops_t mpy_fd_elsewhere_ops = {check, save, make, finish};
 
 int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
 
-static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n)
-{
+static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n) {
     if (d->which != MPY_FD_SHARE_PIPE) {
         d->made = mpy_fdtable_temp(t, got);
         if (d->made < 0 || (d->keeps && fcntl(d->made, F_SETFL, d->flags & (O_APPEND | O_NONBLOCK))))
@@ -250,16 +228,14 @@ static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n)
 
 static const mpy_fdtable_t *giving;
 
-int mpy_fds_wanted(int number, int other_end)
-{
+int mpy_fds_wanted(int number, int other_end) {
     for (const mpy_fdnumber_t *i = giving->numbers; other_end && i < giving->numbers + giving->nnumbers; i++)
         if (i->number == number)
             return giving->descs[i->desc].extra;
     return number;
 }
 
-int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n)
-{
+int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n) {
     if (!mpy_fds_exchange)
         return 0;
     mpy_fd_want_t *wants = calloc(2 * (size_t)t->ndescs + 1, sizeof *wants);

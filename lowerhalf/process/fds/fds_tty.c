@@ -41,25 +41,21 @@ typedef struct tty {
     struct termios2 settings;
 } tty_t;
 
-static int get(int fd, unsigned long what)
-{
+static int get(int fd, unsigned long what) {
     int value = 0;
     return ioctl(fd, what, &value) ? 0 : value;
 }
 
-static void set(int fd, unsigned long what, int value)
-{
+static void set(int fd, unsigned long what, int value) {
     ioctl(fd, what, &value);
 }
 
-static int is(int fd, short event, int ms)
-{
+static int is(int fd, short event, int ms) {
     struct pollfd p = {.fd = fd, .events = event};
     return poll(&p, 1, ms) > 0 && (p.revents & event);
 }
 
-int mpy_tty_peer(int master, int flags)
-{
+int mpy_tty_peer(int master, int flags) {
     int locked = get(master, TIOCGPTLCK);
     if (locked)
         set(master, TIOCSPTLCK, 0);
@@ -69,8 +65,7 @@ int mpy_tty_peer(int master, int flags)
     return fd;
 }
 
-int mpy_tty_check(int number, int closed, char *err, size_t n)
-{
+int mpy_tty_check(int number, int closed, char *err, size_t n) {
     if (closed && !is(number, POLLHUP, 0))
         return mpy_reason(err, n,
                           "descriptor %d is a pseudo-terminal whose other end has not been opened yet; open it before "
@@ -86,8 +81,7 @@ int mpy_tty_check(int number, int closed, char *err, size_t n)
 
 /* ---- settings ---- */
 
-static struct termios2 raw_of(const struct termios2 *settings)
-{
+static struct termios2 raw_of(const struct termios2 *settings) {
     struct termios2 raw = *settings;
     raw.c_iflag &= IXON; /* to clear it would let stopped output go on */
     raw.c_oflag = raw.c_lflag = 0;
@@ -97,15 +91,13 @@ static struct termios2 raw_of(const struct termios2 *settings)
 }
 
 /* For a terminal with input: a change of ICANON would end the last line. */
-static struct termios2 as_is(const struct termios2 *settings)
-{
+static struct termios2 as_is(const struct termios2 *settings) {
     struct termios2 raw = raw_of(settings);
     raw.c_lflag = settings->c_lflag & ICANON;
     return raw;
 }
 
-static int begin(tty_t *t, int number)
-{
+static int begin(tty_t *t, int number) {
     *t = (tty_t){.master = number, .slave = mpy_tty_peer(number, O_RDWR | O_NONBLOCK)};
     if (t->slave < 0)
         return -1;
@@ -116,8 +108,7 @@ static int begin(tty_t *t, int number)
     return ioctl(t->slave, TCGETS2, &t->settings);
 }
 
-static void end(tty_t *t)
-{
+static void end(tty_t *t) {
     int saved = errno;
     if (t->slave >= 0) {
         ioctl(t->slave, TCSETS2, &t->settings);
@@ -131,8 +122,7 @@ static void end(tty_t *t)
 
 /* ---- output that is stopped takes nothing back ---- */
 
-static int let_go(const tty_t *t)
-{
+static int let_go(const tty_t *t) {
     struct termios2 keys = raw_of(&t->settings);
     if (is(t->slave, POLLOUT, 0))
         return GOES_ON;
@@ -146,8 +136,7 @@ static int let_go(const tty_t *t)
     return STOPPED_BY_KEY;
 }
 
-static int stop_again(const tty_t *t, int how)
-{
+static int stop_again(const tty_t *t, int how) {
     struct termios2 keys = as_is(&t->settings);
     if (how == STOPPED_BY_CALL)
         return ioctl(t->slave, TCXONC, TCOOFF);
@@ -165,8 +154,7 @@ static int stop_again(const tty_t *t, int how)
 
 /* ---- taking out ---- */
 
-static int ended_by(const struct termios2 *s, const uint8_t *line, ssize_t bytes)
-{
+static int ended_by(const struct termios2 *s, const uint8_t *line, ssize_t bytes) {
     uint8_t last = bytes > 0 ? line[bytes - 1] : 0;
     if (bytes > 0 && (last == '\n' || (last && (last == s->c_cc[VEOL] || last == s->c_cc[VEOL2]))))
         return ENDED;
@@ -174,8 +162,7 @@ static int ended_by(const struct termios2 *s, const uint8_t *line, ssize_t bytes
 }
 
 /* Pieces: how each ends, and its bytes. Returns the number of bytes, or -1. */
-static ssize_t take_pieces(const tty_t *t, int lines, mpy_blob_t *b, uint32_t *count)
-{
+static ssize_t take_pieces(const tty_t *t, int lines, mpy_blob_t *b, uint32_t *count) {
     uint8_t piece[4096];
     ssize_t got, all = 0;
     while ((got = read(t->slave, piece, sizeof piece)) >= 0) {
@@ -189,8 +176,7 @@ static ssize_t take_pieces(const tty_t *t, int lines, mpy_blob_t *b, uint32_t *c
     return got < 0 && errno != EAGAIN ? -1 : all;
 }
 
-static int take_input(const tty_t *t, mpy_blob_t *b)
-{
+static int take_input(const tty_t *t, mpy_blob_t *b) {
     const struct termios2 raw = raw_of(&t->settings);
     size_t at = b->bytes;
     uint32_t count = 0;
@@ -203,8 +189,7 @@ static int take_input(const tty_t *t, mpy_blob_t *b)
     return rest < 0 ? -1 : 0;
 }
 
-static int take_output(const tty_t *t, mpy_blob_t *b)
-{
+static int take_output(const tty_t *t, mpy_blob_t *b) {
     uint8_t part[4096];
     mpy_blob_t all;
     ssize_t got;
@@ -224,8 +209,7 @@ static int take_output(const tty_t *t, mpy_blob_t *b)
 /* ---- putting back ---- */
 
 /* Invariant 3 */
-static int type(const tty_t *t, const uint8_t *text, size_t bytes, int silent)
-{
+static int type(const tty_t *t, const uint8_t *text, size_t bytes, int silent) {
     uint8_t echo[CHUNK];
     for (size_t done = 0; done < bytes;) {
         size_t part = bytes - done < CHUNK ? bytes - done : CHUNK;
@@ -243,8 +227,7 @@ static int type(const tty_t *t, const uint8_t *text, size_t bytes, int silent)
 }
 
 /* Two characters that occur nowhere in the pieces; they stay 0, which is none, if there are no two. */
-static void choose_keys(mpy_reader_t pieces, uint32_t count, const struct termios2 *s, uint8_t keys[2])
-{
+static void choose_keys(mpy_reader_t pieces, uint32_t count, const struct termios2 *s, uint8_t keys[2]) {
     uint8_t used[256] = {[0] = 1, ['\n'] = 1, ['a'] = 1};
     int found = 0;
     used[s->c_cc[VEOL]] = used[s->c_cc[VEOL2]] = 1;
@@ -260,8 +243,7 @@ static void choose_keys(mpy_reader_t pieces, uint32_t count, const struct termio
             keys[found++] = (uint8_t)c;
 }
 
-static int put_input(const tty_t *t, mpy_reader_t *r)
-{
+static int put_input(const tty_t *t, mpy_reader_t *r) {
     const int lines = (t->settings.c_lflag & ICANON) != 0;
     struct termios2 typing = raw_of(&t->settings);
     uint32_t count = mpy_reader_count(r, 12);
@@ -287,8 +269,7 @@ static int put_input(const tty_t *t, mpy_reader_t *r)
     return kind == ENDED_BY_EOF ? type(t, nothing, 2, 0) : 0;
 }
 
-static int put_output(const tty_t *t, mpy_reader_t *r)
-{
+static int put_output(const tty_t *t, mpy_reader_t *r) {
     const struct termios2 plain = as_is(&t->settings);
     size_t bytes;
     const uint8_t *text = mpy_reader_bytes(r, &bytes);
@@ -303,21 +284,18 @@ static int put_output(const tty_t *t, mpy_reader_t *r)
     return 0;
 }
 
-static int put_back(const tty_t *t, mpy_reader_t *r, int stopped)
-{
+static int put_back(const tty_t *t, mpy_reader_t *r, int stopped) {
     return put_input(t, r) || put_output(t, r) || stop_again(t, stopped) ? -1 : 0;
 }
 
-static int lost(int number, char *err, size_t n)
-{
+static int lost(int number, char *err, size_t n) {
     return mpy_reason(err, n, "descriptor %d: what waits in this pseudo-terminal can't be put back: %s", number,
                       strerror(errno));
 }
 
 /* ---- the whole ---- */
 
-static int take(tty_t *t, mpy_blob_t *queues, int *stopped, char *err, size_t n)
-{
+static int take(tty_t *t, mpy_blob_t *queues, int *stopped, char *err, size_t n) {
     int waiting = 0;
     if (get(t->slave, TIOCGETD) != DISCIPLINE || t->settings.c_lflag & EXTPROC)
         return mpy_reason(err, n, "descriptor %d is a pseudo-terminal with another line discipline than N_TTY, or "
@@ -335,8 +313,7 @@ static int take(tty_t *t, mpy_blob_t *queues, int *stopped, char *err, size_t n)
     return 0;
 }
 
-int mpy_tty_save(int number, mpy_blob_t *b, char *err, size_t n)
-{
+int mpy_tty_save(int number, mpy_blob_t *b, char *err, size_t n) {
     tty_t t;
     mpy_blob_t queues;
     mpy_reader_t again;
@@ -365,8 +342,7 @@ int mpy_tty_save(int number, mpy_blob_t *b, char *err, size_t n)
     return bad;
 }
 
-int mpy_tty_restore(int number, mpy_reader_t *r, char *err, size_t n)
-{
+int mpy_tty_restore(int number, mpy_reader_t *r, char *err, size_t n) {
     tty_t t;
     size_t bytes;
     const void *settings = mpy_reader_bytes(r, &bytes);

@@ -48,8 +48,7 @@ static struct table {
     } files[MPY_MEMORY_FILES_MAX];
 } *table; /* all processes of the tree have it */
 
-void mpy_memory_files_share(void)
-{
+void mpy_memory_files_share(void) {
     pthread_mutexattr_t attributes;
     void *p = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (table || p == MAP_FAILED)
@@ -62,8 +61,7 @@ void mpy_memory_files_share(void)
     pthread_mutexattr_destroy(&attributes);
 }
 
-static int lock(char *err, size_t n)
-{
+static int lock(char *err, size_t n) {
     mpy_memory_files_share();
     if (!table)
         return mpy_reason(err, n, "no memory for a restart");
@@ -72,8 +70,7 @@ static int lock(char *err, size_t n)
     return mpy_reason(err, n, "another process of the rank has ended during the restart");
 }
 
-static struct made *find(uint64_t device, uint64_t inode)
-{
+static struct made *find(uint64_t device, uint64_t inode) {
     for (struct made *f = table->files; f < table->files + table->n; f++)
         if (f->device == device && f->inode == inode)
             return f;
@@ -82,8 +79,7 @@ static struct made *find(uint64_t device, uint64_t inode)
 
 static uint64_t attempt, host_hash;
 
-void mpy_memory_files_begin(uint64_t number, const char *host)
-{
+void mpy_memory_files_begin(uint64_t number, const char *host) {
     attempt = number;
     host_hash = mpy_fnv1a(host, strlen(host));
 }
@@ -91,20 +87,17 @@ void mpy_memory_files_begin(uint64_t number, const char *host)
 typedef char name_t[64];
 
 /* The name of a new file, the same in all ranks of this restart. `a` and `b` identify the old file. */
-static const char *name_now(name_t name, uint64_t a, uint64_t b)
-{
+static const char *name_now(name_t name, uint64_t a, uint64_t b) {
     snprintf(name, sizeof(name_t), "%s.manapy-%016lx", MPY_POSIX_MEMORY, (unsigned long)mpy_fnv1a_words(attempt, a, b));
     return name;
 }
 
-static const char *name_of(name_t name, const struct made *f)
-{
+static const char *name_of(name_t name, const struct made *f) {
     return name_now(name, mpy_fnv1a_words(host_hash, f->device, f->inode), 0);
 }
 
 /* Another rank may have made it. */
-static int open_new(const char *name)
-{
+static int open_new(const char *name) {
     struct stat st;
     int fd = mpy_fd_high(open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (fd < 0 || (fstat(fd, &st) == 0 && st.st_uid == geteuid()))
@@ -114,16 +107,14 @@ static int open_new(const char *name)
     return -1;
 }
 
-static void remove_made(void)
-{
+static void remove_made(void) {
     name_t name;
     for (struct made *f = table ? table->files : NULL; f && f < table->files + table->n; f++)
         if (f->of_ranks && f->pid == getpid())
             unlink(name_of(name, f));
 }
 
-static struct made *make(uint64_t device, uint64_t inode, bool of_ranks)
-{
+static struct made *make(uint64_t device, uint64_t inode, bool of_ranks) {
     struct made f = {.device = device, .inode = inode, .pid = getpid(), .of_ranks = of_ranks};
     name_t name;
     if (table->n == MPY_MEMORY_FILES_MAX)
@@ -143,8 +134,7 @@ static struct made *make(uint64_t device, uint64_t inode, bool of_ranks)
 
 /* Ranks of the host do this at the same time, each with the size that it needs: without the lock one could cut off what
  * another has just added. */
-static int grow(int fd, uint64_t bytes)
-{
+static int grow(int fd, uint64_t bytes) {
     struct stat st;
     if (flock(fd, LOCK_EX))
         return -1;
@@ -152,8 +142,7 @@ static int grow(int fd, uint64_t bytes)
     return flock(fd, LOCK_UN) || bad ? -1 : 0;
 }
 
-int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sharing_t sharing, char *err, size_t n)
-{
+int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sharing_t sharing, char *err, size_t n) {
     char path[MPY_FD_PATH];
     int fd = -1;
     if (lock(err, n))
@@ -169,8 +158,7 @@ int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sh
     return fd;
 }
 
-int mpy_memory_file_end_as(uint64_t device, uint64_t inode, uint64_t bytes, int seals, char *err, size_t n)
-{
+int mpy_memory_file_end_as(uint64_t device, uint64_t inode, uint64_t bytes, int seals, char *err, size_t n) {
     if (lock(err, n))
         return -1;
     struct made *f = find(device, inode);
@@ -181,8 +169,7 @@ int mpy_memory_file_end_as(uint64_t device, uint64_t inode, uint64_t bytes, int 
 }
 
 /* Only those that this process has made. */
-static void settle_made(void)
-{
+static void settle_made(void) {
     for (struct made *f = table ? table->files : NULL; f && f < table->files + table->n; f++) {
         if (f->pid != getpid())
             continue;
@@ -203,14 +190,12 @@ typedef struct named {
 
 static named_t *named;
 
-static void remove_new_files(void)
-{
+static void remove_new_files(void) {
     for (named_t *f = named; f; f = f->next)
         unlink(f->now);
 }
 
-static named_t *name_for(const char *path)
-{
+static named_t *name_for(const char *path) {
     named_t *f = calloc(1, sizeof *f);
     if (!f || !(f->path = strdup(path))) {
         free(f);
@@ -223,16 +208,14 @@ static named_t *name_for(const char *path)
     return named = f;
 }
 
-const char *mpy_memory_file_now(const char *path)
-{
+const char *mpy_memory_file_now(const char *path) {
     for (const named_t *f = named; f; f = f->next)
         if (!strcmp(f->path, path))
             return f->now;
     return path;
 }
 
-int mpy_memory_file_open_posix(const char *path, uint64_t bytes, char *err, size_t n)
-{
+int mpy_memory_file_open_posix(const char *path, uint64_t bytes, char *err, size_t n) {
     const char *now = mpy_memory_file_now(path);
     if (now == path) {
         named_t *f = name_for(path);
@@ -249,8 +232,7 @@ int mpy_memory_file_open_posix(const char *path, uint64_t bytes, char *err, size
     return -1;
 }
 
-int mpy_memory_files_commit(char *err, size_t n)
-{
+int mpy_memory_files_commit(char *err, size_t n) {
     int bad = 0;
     settle_made();
     while (named) {

@@ -25,13 +25,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool mpy_memory_file_is_posix(const char *path)
-{
+bool mpy_memory_file_is_posix(const char *path) {
     return !strncmp(path, MPY_POSIX_MEMORY, sizeof MPY_POSIX_MEMORY - 1);
 }
 
-bool mpy_memory_file_find(uint64_t device, uint64_t inode, char *path, size_t n)
-{
+bool mpy_memory_file_find(uint64_t device, uint64_t inode, char *path, size_t n) {
     struct stat st;
     bool found = false;
     DIR *dir = stat(MPY_POSIX_MEMORY, &st) == 0 && st.st_dev == device ? opendir(MPY_POSIX_MEMORY) : NULL;
@@ -46,20 +44,17 @@ bool mpy_memory_file_find(uint64_t device, uint64_t inode, char *path, size_t n)
 
 /* ---- mappings ---- */
 
-static bool is_system_v(const char *path)
-{
+static bool is_system_v(const char *path) {
     return !strncmp(path, "/SYSV", 5);
 }
 
-uint64_t mpy_memory_file_inode(const char *path, uint64_t inode)
-{
+uint64_t mpy_memory_file_inode(const char *path, uint64_t inode) {
     return is_system_v(path) ? inode | 1ul << 63 : inode;
 }
 
 /* Only forks have shared anonymous memory and memfds. Of other deleted files that are mapped nobody knows who has them;
  * they are taken for the rank's own. */
-static bool can_be_of_ranks(const char *path)
-{
+static bool can_be_of_ranks(const char *path) {
     return MPY_LOWER->size > 1 && (is_system_v(path) || mpy_memory_file_is_posix(path));
 }
 
@@ -69,14 +64,12 @@ typedef struct mapping {
 } mapping_t;
 
 /* The MPI library of the lower half shares memory with other ranks, too, but no image contains that. */
-static bool is_of_the_program(const mapping_t *m)
-{
+static bool is_of_the_program(const mapping_t *m) {
     return m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI;
 }
 
 /* Visits the shared mappings of files whose content is only in memory. */
-static void each_mapping(int pid, void (*visit)(const mapping_t *m))
-{
+static void each_mapping(int pid, void (*visit)(const mapping_t *m)) {
     mpy_proc_maps_t maps = mpy_proc_maps_open(pid);
     for (mpy_proc_map_t m; mpy_proc_maps_next(&maps, &m) > 0;)
         if (m.perms[3] == 's' && (m.deleted || mpy_memory_file_is_posix(m.path)))
@@ -99,16 +92,14 @@ static void each_mapping(int pid, void (*visit)(const mapping_t *m))
 static struct { uint64_t device, inode; bool theirs; } around[MPY_MEMORY_FILES_MAX];
 static size_t naround;
 
-static size_t place_of(uint64_t device, uint64_t inode)
-{
+static size_t place_of(uint64_t device, uint64_t inode) {
     size_t i = 0;
     while (i < naround && (around[i].device != device || around[i].inode != inode))
         i++;
     return i;
 }
 
-static void note_ours(const mapping_t *m)
-{
+static void note_ours(const mapping_t *m) {
     size_t i = place_of(m->device, m->inode);
     if (!m->can_be_of_ranks || !is_of_the_program(m) || i < naround || naround == MPY_MEMORY_FILES_MAX)
         return;
@@ -116,23 +107,20 @@ static void note_ours(const mapping_t *m)
     around[naround++].theirs = false;
 }
 
-static void note_theirs(const mapping_t *m)
-{
+static void note_theirs(const mapping_t *m) {
     size_t i = place_of(m->device, m->inode);
     if (i < naround)
         around[i].theirs = true;
 }
 
-static bool is_ours(int pid)
-{
+static bool is_ours(int pid) {
     size_t i = 0;
     while (mpy_rank_process(i) && mpy_rank_process(i) != pid)
         i++;
     return mpy_rank_process(i) == pid;
 }
 
-void mpy_memory_files_look_around(void)
-{
+void mpy_memory_files_look_around(void) {
     struct stat st;
     naround = 0;
     for (size_t i = 0; mpy_rank_process(i); i++)
@@ -147,8 +135,7 @@ void mpy_memory_files_look_around(void)
         closedir(dir);
 }
 
-bool mpy_memory_file_is_theirs(uint64_t device, uint64_t inode)
-{
+bool mpy_memory_file_is_theirs(uint64_t device, uint64_t inode) {
     size_t i = place_of(device, inode);
     return i < naround && around[i].theirs;
 }
@@ -164,8 +151,7 @@ typedef struct use {
 static use_t *uses;
 static size_t nuses, uses_room;
 
-static void note(use_t use)
-{
+static void note(use_t use) {
     if (nuses == uses_room) {
         size_t room = uses_room ? 2 * uses_room : 64;
         use_t *more = realloc(uses, room * sizeof *more);
@@ -177,8 +163,7 @@ static void note(use_t use)
     uses[nuses++] = use;
 }
 
-static void note_use(const mapping_t *m)
-{
+static void note_use(const mapping_t *m) {
     size_t i = place_of(m->device, m->inode);
     if (!m->has_name && is_of_the_program(m))
         note((use_t){.device = m->device,
@@ -188,8 +173,7 @@ static void note_use(const mapping_t *m)
                      .by_ranks = m->can_be_of_ranks && (i == naround || around[i].theirs)});
 }
 
-static void note_descriptors(int pid)
-{
+static void note_descriptors(int pid) {
     char path[MPY_FD_PATH], link[PATH_MAX + 64];
     struct stat st;
     mpy_fd_list_t list = mpy_fd_list_open(pid);
@@ -203,8 +187,7 @@ static void note_descriptors(int pid)
     mpy_fd_list_close(&list);
 }
 
-void mpy_memory_files_look(void)
-{
+void mpy_memory_files_look(void) {
     nuses = 0;
     for (size_t i = 0; mpy_rank_process(i); i++) {
         each_mapping(mpy_rank_process(i), note_use);
@@ -212,8 +195,7 @@ void mpy_memory_files_look(void)
     }
 }
 
-mpy_sharing_t mpy_memory_file_sharing(uint64_t device, uint64_t inode)
-{
+mpy_sharing_t mpy_memory_file_sharing(uint64_t device, uint64_t inode) {
     int found = 0;
     for (const use_t *u = uses; u < uses + nuses; u++) {
         if (u->device != device || u->inode != inode)
@@ -225,8 +207,7 @@ mpy_sharing_t mpy_memory_file_sharing(uint64_t device, uint64_t inode)
     return found > 1 ? MPY_SHARED_IN_RANK : MPY_UNSHARED;
 }
 
-bool mpy_memory_file_is_mapped(uint64_t device, uint64_t inode, uint64_t bytes)
-{
+bool mpy_memory_file_is_mapped(uint64_t device, uint64_t inode, uint64_t bytes) {
     for (const use_t *u = uses; u < uses + nuses; u++)
         if (u->device == device && u->inode == inode && u->from == 0 && u->bytes > 0 && u->bytes >= bytes)
             return true;

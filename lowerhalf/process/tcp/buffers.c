@@ -11,15 +11,13 @@
 #include <linux/sock_diag.h>
 #include <stdio.h>
 
-static size_t size_of(int fd, int name)
-{
+static size_t size_of(int fd, int name) {
     int value = 0;
     socklen_t bytes = sizeof value;
     return getsockopt(fd, SOL_SOCKET, name, &value, &bytes) ? 0 : (size_t)value;
 }
 
-static size_t largest(int name)
-{
+static size_t largest(int name) {
     unsigned long value = 0;
     FILE *f = fopen(name == SO_RCVBUF ? "/proc/sys/net/core/rmem_max" : "/proc/sys/net/core/wmem_max", "re");
     if (f && fscanf(f, "%lu", &value) != 1)
@@ -29,8 +27,7 @@ static size_t largest(int name)
     return 2 * value;
 }
 
-bool mpy_tcp_enlarge(int fd, int name, size_t bytes)
-{
+bool mpy_tcp_enlarge(int fd, int name, size_t bytes) {
     const int force = name == SO_RCVBUF ? SO_RCVBUFFORCE : SO_SNDBUFFORCE;
     const size_t before = size_of(fd, name);
     int lock = 0, half = (int)(bytes < INT_MAX ? bytes / 2 : INT_MAX / 2);
@@ -45,8 +42,7 @@ bool mpy_tcp_enlarge(int fd, int name, size_t bytes)
     return size_of(fd, name) >= bytes;
 }
 
-size_t mpy_tcp_memory_in_use(int fd)
-{
+size_t mpy_tcp_memory_in_use(int fd) {
     uint32_t values[SK_MEMINFO_VARS] = {0};
     socklen_t bytes = sizeof values;
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, values, &bytes) ? 0 : values[SK_MEMINFO_RMEM_ALLOC];

@@ -38,19 +38,16 @@ typedef struct record { /* what a rank tells the others about an end */
 
 enum { KEY = offsetof(record_t, rank) }; /* the bytes that identify a connection, seen from one end */
 
-static int by_key(const void *a, const void *b)
-{
+static int by_key(const void *a, const void *b) {
     return memcmp(a, b, KEY);
 }
 
-static record_t record_of(const mpy_tcp_end_t *end, uint64_t network, int rank)
-{
+static record_t record_of(const mpy_tcp_end_t *end, uint64_t network, int rank) {
     return (record_t){.local = end->local, .remote = end->remote, .rank = rank, .number = end->number,
                       .domain = end->domain, .network = mpy_tcp_is_loopback(&end->local) ? network : 0};
 }
 
-static int match(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
-{
+static int match(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n) {
     const uint64_t network = mpy_tcp_network();
     uint8_t *bytes = NULL;
     size_t *at = mpy_tcp_alloc((size_t)x->size, sizeof *at);
@@ -80,14 +77,12 @@ static int match(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
 
 /* ---- data ---- */
 
-static bool is_inside(const mpy_tcp_end_t *end)
-{
+static bool is_inside(const mpy_tcp_end_t *end) {
     return end->peer_rank >= 0;
 }
 
 /* Lets the kernel send and acknowledge at once. Setting TCP_NODELAY sends what waits for more (tcp(7)). */
-static void hurry(const mpy_tcp_end_t *end)
-{
+static void hurry(const mpy_tcp_end_t *end) {
     int on = 1, before = 1;
     socklen_t bytes = sizeof before;
     getsockopt(end->fd, IPPROTO_TCP, TCP_NODELAY, &before, &bytes);
@@ -96,8 +91,7 @@ static void hurry(const mpy_tcp_end_t *end)
     setsockopt(end->fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
 }
 
-static uint64_t unacknowledged(mpy_tcp_end_t *ends, int n)
-{
+static uint64_t unacknowledged(mpy_tcp_end_t *ends, int n) {
     uint64_t sum = 0;
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
         end->unacknowledged = 0;
@@ -108,8 +102,7 @@ static uint64_t unacknowledged(mpy_tcp_end_t *ends, int n)
 }
 
 /* Until everything is acknowledged, or nothing moves any more. Returns -1, 0, or 1 if something is not. */
-static int settle(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
-{
+static int settle(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n) {
     uint64_t last = UINT64_MAX;
     for (int i = 0; i < n; i++)
         if (is_inside(&ends[i]))
@@ -128,8 +121,7 @@ static int settle(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
     return 1;
 }
 
-static int grow(mpy_tcp_end_t *end, size_t more)
-{
+static int grow(mpy_tcp_end_t *end, size_t more) {
     uint8_t *data = realloc(end->data, end->bytes + more);
     if (!data)
         return -1;
@@ -138,8 +130,7 @@ static int grow(mpy_tcp_end_t *end, size_t more)
 }
 
 /* Reads all there is; returns the number of bytes, or -1. */
-static ssize_t take(mpy_tcp_end_t *end)
-{
+static ssize_t take(mpy_tcp_end_t *end) {
     ssize_t sum = 0;
     for (;;) {
         if (grow(end, PIECE))
@@ -155,8 +146,7 @@ static ssize_t take(mpy_tcp_end_t *end)
 /* Chooses what is taken: the ends whose peers are stuck. Fails on all ranks if an end that has been shut down could not
  * send again; or if data might not fit into the sockets again: it is packed by chance, so there must be room for twice
  * as much. */
-static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *error, size_t size)
-{
+static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *error, size_t size) {
     uint64_t bad = 0;
     error[0] = 0;
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
@@ -176,15 +166,13 @@ static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *err
     return error[0] ? -1 : mpy_reason(error, size, "another rank cannot read the data of its TCP connections");
 }
 
-static bool is_stuck(const mpy_tcp_end_t *end)
-{
+static bool is_stuck(const mpy_tcp_end_t *end) {
     return end->unacknowledged && !end->has_shut_down;
 }
 
 /* Rounds in which all ranks read, until a round finds nothing after one in which all was acknowledged. Returns -1, 0,
  * or 1 if that does not happen. */
-static int take_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int lasts, int (*cancelled)(void))
-{
+static int take_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int lasts, int (*cancelled)(void)) {
     enum { OUT, TAKEN, FAILED, SUMS };
     uint64_t last = UINT64_MAX;
     for (int quiet = 0; quiet < lasts * 1000; quiet++) {
@@ -211,8 +199,7 @@ static int take_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int las
 }
 
 /* Copies what is in the receiver's queue. */
-static int peek(mpy_tcp_end_t *end)
-{
+static int peek(mpy_tcp_end_t *end) {
     int pending = 0;
     if (ioctl(end->fd, FIONREAD, &pending) || pending <= 0)
         return 0;
@@ -224,8 +211,7 @@ static int peek(mpy_tcp_end_t *end)
 }
 
 int mpy_tcp_meet(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int lasts, int (*cancelled)(void), char *error,
-                 size_t size)
-{
+                 size_t size) {
     static const char lost[] = "the MPI library failed while the program's TCP connections were looked at";
     uint64_t any = (uint64_t)n;
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++)

@@ -13,8 +13,7 @@
 
 static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 
-mpy_tcp_name_t mpy_tcp_name(const struct sockaddr_storage *address)
-{
+mpy_tcp_name_t mpy_tcp_name(const struct sockaddr_storage *address) {
     mpy_tcp_name_t name = {0};
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
@@ -29,8 +28,7 @@ mpy_tcp_name_t mpy_tcp_name(const struct sockaddr_storage *address)
     return name;
 }
 
-socklen_t mpy_tcp_address(const mpy_tcp_name_t *name, int domain, struct sockaddr_storage *out)
-{
+socklen_t mpy_tcp_address(const mpy_tcp_name_t *name, int domain, struct sockaddr_storage *out) {
     struct sockaddr_in *v4 = (struct sockaddr_in *)out;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
     *out = (struct sockaddr_storage){.ss_family = (sa_family_t)domain};
@@ -44,15 +42,13 @@ socklen_t mpy_tcp_address(const mpy_tcp_name_t *name, int domain, struct sockadd
     return sizeof *v6;
 }
 
-bool mpy_tcp_is_loopback(const mpy_tcp_name_t *name)
-{
+bool mpy_tcp_is_loopback(const mpy_tcp_name_t *name) {
     static const uint8_t v6[16] = {[15] = 1};
     return !memcmp(name->address, v6, sizeof v6) ||
            (!memcmp(name->address, v4_mapped, sizeof v4_mapped) && name->address[sizeof v4_mapped] == 127);
 }
 
-uint64_t mpy_tcp_network(void)
-{
+uint64_t mpy_tcp_network(void) {
     struct stat st = {0};
     char boot[40] = "";
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");

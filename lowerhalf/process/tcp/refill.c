@@ -40,8 +40,7 @@ typedef struct flow { /* of each end: bytes that have moved in this step, and sh
 
 /* Receives what has arrived, all at once, when no more arrives: the kernel enlarges a buffer of which much is received
  * within a round trip. Returns the number of bytes. */
-static ssize_t take_burst(int fd, flow_t *f)
-{
+static ssize_t take_burst(int fd, flow_t *f) {
     static uint8_t sink[BURST];
     const size_t in = f->to_take - f->taken;
     int now = 0, before = f->waiting;
@@ -55,8 +54,7 @@ static ssize_t take_burst(int fd, flow_t *f)
 }
 
 /* `real`: the data, not zeros. `take`: also receives. Returns the number of bytes that have moved, or -1. */
-static ssize_t move_some(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real, bool take)
-{
+static ssize_t move_some(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real, bool take) {
     static uint8_t zeros[PIECE];
     ssize_t moved = 0;
     for (int i = 0; i < n; i++) {
@@ -75,8 +73,7 @@ static ssize_t move_some(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real, b
     return moved;
 }
 
-static bool is_complete(const flow_t *flows, int n, bool take)
-{
+static bool is_complete(const flow_t *flows, int n, bool take) {
     for (const flow_t *f = flows; f < flows + n; f++)
         if (f->put < f->to_put || (take && f->taken < f->to_take))
             return false;
@@ -84,8 +81,7 @@ static bool is_complete(const flow_t *flows, int n, bool take)
 }
 
 /* Until all has moved, or nothing more for so many milliseconds. Not 0: a connection has failed. */
-static int move_all(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real, bool take, int quiet_ms)
-{
+static int move_all(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real, bool take, int quiet_ms) {
     for (int quiet = 0; !is_complete(flows, n, take) && quiet < quiet_ms;) {
         ssize_t moved = move_some(ends, flows, n, real, take);
         if (moved < 0)
@@ -98,30 +94,26 @@ static int move_all(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real, bool t
     return 0;
 }
 
-static bool is_unfit(const mpy_tcp_end_t *end)
-{
+static bool is_unfit(const mpy_tcp_end_t *end) {
     return end->sent < end->nleft;
 }
 
 /* Ends that can't send all, and their peers, which are told: bytes to move for each byte of their data. */
-static void again(const mpy_tcp_end_t *ends, flow_t *flows, int n, size_t times)
-{
+static void again(const mpy_tcp_end_t *ends, flow_t *flows, int n, size_t times) {
     for (int i = 0; i < n; i++)
         flows[i] = (flow_t){.to_put = is_unfit(&ends[i]) ? times * ends[i].nleft : 0,
                             .to_take = ends[i].is_told ? times * ends[i].bytes : 0};
 }
 
 /* Takes out what the other ends send, until there is no more. */
-static int finish(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real)
-{
+static int finish(mpy_tcp_end_t *ends, flow_t *flows, int n, bool real) {
     if (move_all(ends, flows, n, real, true, PATIENCE_S * 1000))
         return -1;
     return is_complete(flows, n, true) ? 0 : -1;
 }
 
 /* Sends all, as far as it fits. Returns the number of ends on all ranks for which it doesn't, or -1. */
-static int64_t fill(const mpy_exchange_t *x, mpy_tcp_end_t *ends, flow_t *flows, int n, int quiet_ms)
-{
+static int64_t fill(const mpy_exchange_t *x, mpy_tcp_end_t *ends, flow_t *flows, int n, int quiet_ms) {
     uint64_t unfit = 0;
     again(ends, flows, n, 1);
     if (move_all(ends, flows, n, true, false, quiet_ms))
@@ -135,8 +127,7 @@ static int64_t fill(const mpy_exchange_t *x, mpy_tcp_end_t *ends, flow_t *flows,
 }
 
 /* The ends that don't fit send the rest, and it is taken out. Then zeros flow. */
-static int make_room(const mpy_exchange_t *x, mpy_tcp_end_t *ends, flow_t *flows, int n)
-{
+static int make_room(const mpy_exchange_t *x, mpy_tcp_end_t *ends, flow_t *flows, int n) {
     if (mpy_tcp_tell(x, ends, n, is_unfit))
         return -1;
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
@@ -159,8 +150,7 @@ static int make_room(const mpy_exchange_t *x, mpy_tcp_end_t *ends, flow_t *flows
     return 0;
 }
 
-static int send_again(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
-{
+static int send_again(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n) {
     flow_t *flows = mpy_tcp_alloc((size_t)n, sizeof *flows);
     int64_t unfit = fill(x, ends, flows, n, QUIET_MS);
     for (int tries = 0; unfit > 0 && tries < TRIES; tries++)
@@ -171,8 +161,7 @@ static int send_again(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
 
 /* ---- from the receiving rank to the sending one ---- */
 
-static size_t packed(const mpy_tcp_end_t *ends, int n, int rank, uint8_t *to)
-{
+static size_t packed(const mpy_tcp_end_t *ends, int n, int rank, uint8_t *to) {
     size_t sum = 0;
     for (const mpy_tcp_end_t *end = ends; end < ends + n; end++) {
         if (end->peer_rank != rank || !end->bytes)
@@ -186,8 +175,7 @@ static size_t packed(const mpy_tcp_end_t *ends, int n, int rank, uint8_t *to)
     return sum;
 }
 
-static int deliver(mpy_tcp_end_t *ends, int n, const uint8_t *from, size_t bytes)
-{
+static int deliver(mpy_tcp_end_t *ends, int n, const uint8_t *from, size_t bytes) {
     for (head_t head; bytes >= sizeof head; from += head.bytes, bytes -= sizeof head + head.bytes) {
         memcpy(&head, from, sizeof head);
         from += sizeof head;
@@ -201,8 +189,7 @@ static int deliver(mpy_tcp_end_t *ends, int n, const uint8_t *from, size_t bytes
     return 0;
 }
 
-int mpy_tcp_give_back(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
-{
+int mpy_tcp_give_back(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n) {
     size_t *to_at = mpy_tcp_alloc((size_t)x->size, sizeof *to_at);
     size_t *from_at = mpy_tcp_alloc((size_t)x->size, sizeof *from_at);
     uint8_t *from = NULL;
@@ -221,8 +208,7 @@ int mpy_tcp_give_back(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n)
 
 /* ---- what did not fit ---- */
 
-int mpy_tcp_flush(mpy_tcp_end_t *ends, int n, char *error, size_t size)
-{
+int mpy_tcp_flush(mpy_tcp_end_t *ends, int n, char *error, size_t size) {
     time_t until = time(NULL) + PATIENCE_S;
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
         end->fd = end->number;
@@ -246,8 +232,7 @@ int mpy_tcp_flush(mpy_tcp_end_t *ends, int n, char *error, size_t size)
     return 0;
 }
 
-void mpy_tcp_free(mpy_tcp_end_t *ends, int n)
-{
+void mpy_tcp_free(mpy_tcp_end_t *ends, int n) {
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
         free(end->data);
         free(end->left);

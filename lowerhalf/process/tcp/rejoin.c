@@ -38,15 +38,13 @@ typedef struct greeting { /* the first bytes on a connection; number: the descri
     int32_t number;
 } greeting_t;
 
-static bool connects(const mpy_tcp_end_t *end, int rank)
-{
+static bool connects(const mpy_tcp_end_t *end, int rank) {
     if (end->domain != end->peer_domain)
         return end->domain == AF_INET6;
     return rank < end->peer_rank || (rank == end->peer_rank && end->number < end->peer_number);
 }
 
-static int listen_at(mpy_tcp_host_t *host, int place, mpy_tcp_name_t *name, char *error, size_t size)
-{
+static int listen_at(mpy_tcp_host_t *host, int place, mpy_tcp_name_t *name, char *error, size_t size) {
     const int domain = place & V6 ? AF_INET6 : AF_INET;
     struct sockaddr_storage address, own;
     socklen_t bytes = mpy_loopback(domain, &own);
@@ -70,20 +68,17 @@ static int listen_at(mpy_tcp_host_t *host, int place, mpy_tcp_name_t *name, char
     return -1;
 }
 
-static void set_timeout(int fd, int name, int seconds)
-{
+static void set_timeout(int fd, int name, int seconds) {
     setsockopt(fd, SOL_SOCKET, name, &(struct timeval){.tv_sec = seconds}, sizeof(struct timeval));
 }
 
 /* Where the accepting end listens. */
-static int place_of(const mpy_tcp_end_t *end, const uint64_t *networks, int rank)
-{
+static int place_of(const mpy_tcp_end_t *end, const uint64_t *networks, int rank) {
     const int domain = connects(end, rank) ? end->peer_domain : end->domain;
     return (networks[end->peer_rank] == networks[rank] ? LOOPBACK : HOST) + (domain == AF_INET6 ? V6 : 0);
 }
 
-static int connect_end(mpy_tcp_end_t *end, const offer_t *offer, int place)
-{
+static int connect_end(mpy_tcp_end_t *end, const offer_t *offer, int place) {
     struct sockaddr_storage address;
     socklen_t bytes = mpy_tcp_address(&offer->places[place], end->domain, &address);
     greeting_t greeting = {.number = end->peer_number};
@@ -101,8 +96,7 @@ static int connect_end(mpy_tcp_end_t *end, const offer_t *offer, int place)
 }
 
 /* Gives an accepted connection to the end that it names, or closes it. Returns the number of ends that got one. */
-static int welcome(mpy_tcp_end_t *ends, int n, int rank, const uint8_t *cookie, int fd)
-{
+static int welcome(mpy_tcp_end_t *ends, int n, int rank, const uint8_t *cookie, int fd) {
     greeting_t greeting;
     set_timeout(fd, SO_RCVTIMEO, GREETING_S);
     bool is_ours = recv(fd, &greeting, sizeof greeting, MSG_WAITALL) == sizeof greeting &&
@@ -117,8 +111,7 @@ static int welcome(mpy_tcp_end_t *ends, int n, int rank, const uint8_t *cookie, 
     return 0;
 }
 
-static int accept_ends(mpy_tcp_end_t *ends, int n, int rank, const uint8_t *cookie, const int listeners[PLACES])
-{
+static int accept_ends(mpy_tcp_end_t *ends, int n, int rank, const uint8_t *cookie, const int listeners[PLACES]) {
     struct pollfd ready[PLACES];
     time_t until = time(NULL) + PATIENCE_S;
     int missing = 0;
@@ -143,8 +136,7 @@ static int accept_ends(mpy_tcp_end_t *ends, int n, int rank, const uint8_t *cook
     return 0;
 }
 
-static const mpy_tcp_end_t *unconnected(const mpy_tcp_end_t *ends, int n)
-{
+static const mpy_tcp_end_t *unconnected(const mpy_tcp_end_t *ends, int n) {
     for (const mpy_tcp_end_t *end = ends; end < ends + n; end++)
         if (end->fd < 0)
             return end;
@@ -152,8 +144,7 @@ static const mpy_tcp_end_t *unconnected(const mpy_tcp_end_t *ends, int n)
 }
 
 static int connect_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, const uint64_t *networks,
-                       mpy_tcp_host_t *host, char *error, size_t size)
-{
+                       mpy_tcp_host_t *host, char *error, size_t size) {
     int listeners[PLACES] = {-1, -1, -1, -1}, bad = 0;
     offer_t mine = {0};
     uint8_t *bytes = NULL;
@@ -191,8 +182,7 @@ static int connect_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, cons
 }
 
 int mpy_tcp_rejoin(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, mpy_tcp_host_t *host, char *error,
-                   size_t size)
-{
+                   size_t size) {
     uint64_t any = (uint64_t)n, network = mpy_tcp_network();
     uint8_t *networks = NULL;
     size_t *at = mpy_tcp_alloc((size_t)x->size, sizeof *at);

@@ -7,29 +7,25 @@
 
 #include <manapy/boundary.h>
 
-void *mpy_tcp_alloc(size_t count, size_t size)
-{
+void *mpy_tcp_alloc(size_t count, size_t size) {
     void *p = calloc(count + 1, size);
     if (!p)
         MPY_LOWER->svc->die("no memory for the data of the program's TCP connections", 1);
     return p;
 }
 
-void mpy_tcp_pause(void)
-{
+void mpy_tcp_pause(void) {
     nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
 }
 
-mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number)
-{
+mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number) {
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++)
         if (end->number == number)
             return end;
     return NULL;
 }
 
-int mpy_tcp_tell(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, bool (*what)(const mpy_tcp_end_t *))
-{
+int mpy_tcp_tell(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, bool (*what)(const mpy_tcp_end_t *)) {
     int32_t *to = mpy_tcp_alloc((size_t)n, sizeof *to);
     size_t *to_at = mpy_tcp_alloc((size_t)x->size, sizeof *to_at);
     size_t *from_at = mpy_tcp_alloc((size_t)x->size, sizeof *from_at);

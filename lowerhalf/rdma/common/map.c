@@ -6,8 +6,7 @@
 
 enum { FIRST_SLOTS = 256 };
 
-static shift_slots_t *make(uint32_t n)
-{
+static shift_slots_t *make(uint32_t n) {
     shift_slots_t *s = calloc(1, sizeof *s + n * sizeof s->at[0]);
     if (!s)
         return NULL;
@@ -16,8 +15,7 @@ static shift_slots_t *make(uint32_t n)
     return s;
 }
 
-static shift_slot_t *place(shift_slots_t *s, uint64_t key)
-{
+static shift_slot_t *place(shift_slots_t *s, uint64_t key) {
     uint32_t i = shift_map_start(s, key);
     while (s->at[i].key && s->at[i].key != key)
         i = (i + 1) & s->mask;
@@ -26,8 +24,7 @@ static shift_slot_t *place(shift_slots_t *s, uint64_t key)
 
 /* Doubles the number of slots, or keeps it if most slots hold removed keys. The old slots are kept for the readers;
  * together they are smaller than the new ones. */
-static int grow(shift_map_t *m)
-{
+static int grow(shift_map_t *m) {
     uint32_t live = 0;
     for (uint32_t i = 0; m->slots && i <= m->slots->mask; i++)
         live += m->slots->at[i].value != NULL;
@@ -46,8 +43,7 @@ static int grow(shift_map_t *m)
     return 0;
 }
 
-int shift_map_put(shift_map_t *m, uint64_t key, void *value)
-{
+int shift_map_put(shift_map_t *m, uint64_t key, void *value) {
     int r = 0;
     pthread_mutex_lock(&m->lock);
     if (!m->slots || (m->used + 1) * 2 > m->slots->mask)
@@ -62,8 +58,7 @@ int shift_map_put(shift_map_t *m, uint64_t key, void *value)
     return r;
 }
 
-void shift_map_remove(shift_map_t *m, uint64_t key)
-{
+void shift_map_remove(shift_map_t *m, uint64_t key) {
     pthread_mutex_lock(&m->lock);
     if (m->slots) {
         shift_slot_t *s = place(m->slots, key);
@@ -73,8 +68,7 @@ void shift_map_remove(shift_map_t *m, uint64_t key)
     pthread_mutex_unlock(&m->lock);
 }
 
-void shift_map_free(shift_map_t *m)
-{
+void shift_map_free(shift_map_t *m) {
     for (shift_slots_t *s = m->slots, *older; s; s = older) {
         older = s->older;
         free(s);

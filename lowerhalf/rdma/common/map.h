@@ -42,8 +42,7 @@ static inline uint32_t shift_map_start(const shift_slots_t *s, uint64_t key) {
     return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift);
 }
 
-static inline void *shift_map_get(const shift_map_t *m, uint64_t key)
-{
+static inline void *shift_map_get(const shift_map_t *m, uint64_t key) {
     const shift_slots_t *s = __atomic_load_n(&m->slots, __ATOMIC_ACQUIRE);
     if (!s)
         return NULL;

@@ -16,8 +16,7 @@
 void *(*shift_next_dlsym)(void *, const char *);
 void *(*shift_next_dlvsym)(void *, const char *, const char *);
 
-static const void *dynamic(const struct link_map *m, Elf64_Sxword tag)
-{
+static const void *dynamic(const struct link_map *m, Elf64_Sxword tag) {
     for (const Elf64_Dyn *d = m->l_ld; d->d_tag != DT_NULL; d++)
         if (d->d_tag == tag)
             return (const void *)d->d_un.d_ptr;
@@ -26,8 +25,7 @@ static const void *dynamic(const struct link_map *m, Elf64_Sxword tag)
 
 /* Address of a defined symbol of an object, from its GNU hash table (System V ABI; for gnu_hash see binutils'
  * documentation of DT_GNU_HASH). */
-static void *lookup(const struct link_map *m, const char *name)
-{
+static void *lookup(const struct link_map *m, const char *name) {
     const uint32_t *table = dynamic(m, DT_GNU_HASH);
     const Elf64_Sym *symbols = dynamic(m, DT_SYMTAB);
     const char *strings = dynamic(m, DT_STRTAB);
@@ -52,8 +50,7 @@ static void *lookup(const struct link_map *m, const char *name)
 }
 
 /* glibc before 2.34 has dlsym in libdl. */
-void shift_find_libc(void)
-{
+void shift_find_libc(void) {
     static const char *const libraries[] = {"libc.so.6", "libdl.so.2"};
     for (unsigned i = 0; i < sizeof libraries / sizeof libraries[0] && !shift_next_dlsym; i++) {
         struct link_map *m = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
@@ -69,8 +66,7 @@ void shift_find_libc(void)
     }
 }
 
-void *shift_libc_dlsym(void *handle, const char *name)
-{
+void *shift_libc_dlsym(void *handle, const char *name) {
     if (!shift_next_dlsym)
         shift_find_libc();
     return shift_next_dlsym(handle, name);
@@ -79,8 +75,7 @@ void *shift_libc_dlsym(void *handle, const char *name)
 static shift_real_t real;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void find_real(void)
-{
+static void find_real(void) {
     void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (!lib) {
         fprintf(stderr, "manapy shift: a verb was called, but libibverbs.so.1 is not loaded\n");
@@ -93,14 +88,12 @@ static void find_real(void)
     real.query_gid_ex = (__typeof__(real.query_gid_ex))shift_libc_dlsym(lib, "_ibv_query_gid_ex");
 }
 
-const shift_real_t *shift_real(void)
-{
+const shift_real_t *shift_real(void) {
     pthread_once(&once, find_real);
     return &real;
 }
 
-int shift_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
-{
+int shift_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
     struct verbs_context *v = verbs_get_ctx_op(context, query_port);
     memset(attr, 0, sizeof *attr);
     return v ? v->query_port(context, port, attr, sizeof *attr) : ENOTSUP;

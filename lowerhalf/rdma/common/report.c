@@ -10,13 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t shift_now(void)
-{
+uint64_t shift_now(void) {
     return (uint64_t)mpy_now_ns(CLOCK_MONOTONIC);
 }
 
-void shift_report(const char *format, ...)
-{
+void shift_report(const char *format, ...) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static uint64_t said[256];
     static unsigned n;
@@ -37,8 +35,7 @@ void shift_report(const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
-void shift_pass(const char *what)
-{
+void shift_pass(const char *what) {
     if (!getenv("MANAPY_SHIFT_QUIET"))
         shift_report("%s are not protected", what);
 }

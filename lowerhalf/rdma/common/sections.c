@@ -23,15 +23,13 @@ static pthread_key_t ends;
 
 static int barrier(int command) { return (int)syscall(SYS_membarrier, command, 0, 0); }
 
-static void thread_ends(void *slot)
-{
+static void thread_ends(void *slot) {
     shift_me = NULL; /* another destructor may still call a data verb */
     __atomic_store_n(&((shift_thread_t *)slot)->taken, false, __ATOMIC_RELEASE);
 }
 
 /* Runs in a child of fork, which has only one thread. */
-static void only_me(void)
-{
+static void only_me(void) {
     for (shift_thread_t *t = threads; t; t = t->next)
         if (t != shift_me) {
             for (int i = 0; i < SHIFT_NESTED; i++)
@@ -44,15 +42,13 @@ static void only_me(void)
         shift_fences = barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
 }
 
-__attribute__((constructor)) static void begin(void)
-{
+__attribute__((constructor)) static void begin(void) {
     shift_fences = getenv("MANAPY_SHIFT_FENCES") || barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
     pthread_key_create(&ends, thread_ends);
     pthread_atfork(NULL, NULL, only_me);
 }
 
-static shift_thread_t *take_slot(void)
-{
+static shift_thread_t *take_slot(void) {
     for (shift_thread_t *t = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); t; t = t->next)
         if (!__atomic_load_n(&t->taken, __ATOMIC_RELAXED) && !__atomic_exchange_n(&t->taken, true, __ATOMIC_ACQUIRE))
             return t;
@@ -60,8 +56,7 @@ static shift_thread_t *take_slot(void)
 }
 
 /* No malloc, because this may run in a signal handler. */
-shift_thread_t *shift_thread_new(void)
-{
+shift_thread_t *shift_thread_new(void) {
     shift_thread_t *t;
     while (!(t = take_slot())) {
         shift_thread_t *more =
@@ -81,8 +76,7 @@ shift_thread_t *shift_thread_new(void)
     return t;
 }
 
-void shift_barrier(void)
-{
+void shift_barrier(void) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&shift_fences, __ATOMIC_RELAXED) || barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
         return;
@@ -91,8 +85,7 @@ void shift_barrier(void)
     usleep(DRAINED_US);
 }
 
-bool shift_inside(const void *object)
-{
+bool shift_inside(const void *object) {
     if (__atomic_load_n(&shift_deep, __ATOMIC_ACQUIRE))
         return true;
     for (shift_thread_t *t = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); t; t = t->next)

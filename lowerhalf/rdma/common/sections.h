@@ -34,8 +34,7 @@ extern SHIFT_HIDDEN uint32_t shift_deep; /* number of sections without room in a
 
 SHIFT_HIDDEN shift_thread_t *shift_thread_new(void);
 
-static inline shift_thread_t *shift_enter(const void *object)
-{
+static inline shift_thread_t *shift_enter(const void *object) {
     shift_thread_t *me = shift_me;
     if (__builtin_expect(!me, 0))
         me = shift_thread_new();
@@ -52,8 +51,7 @@ static inline shift_thread_t *shift_enter(const void *object)
     return me;
 }
 
-static inline void shift_leave(shift_thread_t *me)
-{
+static inline void shift_leave(shift_thread_t *me) {
     uint32_t d = me->depth - 1;
     if (__builtin_expect(d >= SHIFT_NESTED, 0))
         __atomic_fetch_sub(&shift_deep, 1, __ATOMIC_SEQ_CST);

@@ -11,8 +11,7 @@ typedef struct shift_spin {
     int held;
 } shift_spin_t;
 
-static inline void shift_spin_lock(shift_spin_t *s)
-{
+static inline void shift_spin_lock(shift_spin_t *s) {
     for (int n = 0; __atomic_exchange_n(&s->held, 1, __ATOMIC_ACQUIRE); n++)
         n < 100 ? __builtin_ia32_pause() : (void)sched_yield();
 }

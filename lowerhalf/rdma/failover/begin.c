@@ -16,8 +16,7 @@ enum {
     STALLED_NS = 250000000, /* no answer for this long: waiting for a turn is useless then */
 };
 
-bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc)
-{
+bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc) {
     switch (wc->status) {
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_WR_FLUSH_ERR: /* the leg has left its state, but the program did not cause this */
@@ -32,14 +31,12 @@ bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc)
     }
 }
 
-void shift_phase(shift_qp_t *q, shift_phase_t to)
-{
+void shift_phase(shift_qp_t *q, shift_phase_t to) {
     q->phase = to;
     q->since = shift_now();
 }
 
-void shift_new_epoch(shift_qp_t *q)
-{
+void shift_new_epoch(shift_qp_t *q) {
     q->epoch++;
     q->target = -1;
     q->peer_fenced = q->cut_off = false;
@@ -47,8 +44,7 @@ void shift_new_epoch(shift_qp_t *q)
 }
 
 /* Keeps the error completion for the program, in case no other path is left. Device lock held. */
-void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
-{
+void shift_fail(shift_qp_t *q, const struct ibv_wc *wc) {
     if (q->states.sq == SHIFT_SQ_RELEASED || q->phase != SHIFT_STEADY)
         return;
     if (wc) {
@@ -72,8 +68,7 @@ bool shift_turn(const shift_qp_t *q) { return !q->linked || q->link->switching <
 
 /* A peer that does not answer in time may only be slow, and starting all switches at once would make it slower. So this
  * starts only a limited number again, and then gives the peer its time again. */
-void shift_take_turn(const shift_qp_t *q)
-{
+void shift_take_turn(const shift_qp_t *q) {
     shift_link_t *l = q->link;
     if (!q->linked)
         return;
@@ -84,15 +79,13 @@ void shift_take_turn(const shift_qp_t *q)
 }
 
 /* A switch of q is in progress between its two sides: one of them may wait for the other's next step. */
-bool shift_under_way(const shift_qp_t *q)
-{
+bool shift_under_way(const shift_qp_t *q) {
     return (q->phase != SHIFT_STEADY && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_WAIT_SIGNALED ||
            q->states.sq == SHIFT_SQ_WAIT_SINKED;
 }
 
 /* The worker calls this before each round. */
-void shift_count_turns(shift_device_t *d)
-{
+void shift_count_turns(shift_device_t *d) {
     for (shift_link_t *l = d->links; l; l = l->next)
         l->switching = 0;
     for (const shift_qp_t *q = d->active; q; q = q->next_active)
@@ -100,8 +93,7 @@ void shift_count_turns(shift_device_t *d)
             q->link->switching++;
 }
 
-void shift_fence(shift_qp_t *q)
-{
+void shift_fence(shift_qp_t *q) {
     shift_leg_t *leg = &q->legs[q->path];
     if (q->unread && shift_qp_busy(q)) {
         if (q->phase != SHIFT_CLEARING)
@@ -116,8 +108,7 @@ void shift_fence(shift_qp_t *q)
     q->times.fenced = q->since;
 }
 
-void shift_last_reached(shift_qp_t *q, int path)
-{
+void shift_last_reached(shift_qp_t *q, int path) {
     q->o.device->tells_last = q->legs[path].last_reached = true;
     shift_wake(q->o.device);
 }

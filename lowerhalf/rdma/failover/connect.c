@@ -10,8 +10,7 @@
 
 enum { PSN_STEP = 0x13579b /* odd: within 2^24 switches no two generations have the same first number */ };
 
-bool shift_leg_usable(const shift_qp_t *q, int path)
-{
+bool shift_leg_usable(const shift_qp_t *q, int path) {
     const shift_leg_t *leg = &q->legs[path];
     return leg->qp && leg->ready && leg->peer_ready && leg->generation == leg->peer_generation && q->link &&
            q->link->on[path].up;
@@ -20,8 +19,7 @@ bool shift_leg_usable(const shift_qp_t *q, int path)
 uint32_t shift_leg_psn(uint32_t first, uint32_t generation) { return (first + generation * PSN_STEP) & SHIFT_PSN_MASK; }
 
 /* Attributes of a leg in RTS, with the sequence numbers of a generation. */
-struct ibv_qp_attr shift_leg_attributes(const shift_qp_t *q, int path, uint32_t generation)
-{
+struct ibv_qp_attr shift_leg_attributes(const shift_qp_t *q, int path, uint32_t generation) {
     const shift_device_t *d = q->o.device;
     const shift_path_t *via = &d->path[path];
     const shift_leg_t *leg = &q->legs[path];
@@ -55,8 +53,7 @@ struct ibv_qp_attr shift_leg_attributes(const shift_qp_t *q, int path, uint32_t 
 }
 
 /* Moves a leg from any state to RTS. Returns 0 or an errno. */
-int shift_leg_bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a)
-{
+int shift_leg_bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a) {
     static const char *const names[] = {"RESET", "INIT", "RTR", "RTS"};
     shift_path_t *via = &q->o.device->path[path];
     struct ibv_gid_entry *gid = path ? &via->gid : &q->gid;
@@ -78,8 +75,7 @@ int shift_leg_bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a)
 }
 
 /* The leg is connected; tells the peer. */
-void shift_leg_make_ready(shift_qp_t *q, int path, uint32_t generation, const struct ibv_qp_attr *a)
-{
+void shift_leg_make_ready(shift_qp_t *q, int path, uint32_t generation, const struct ibv_qp_attr *a) {
     shift_leg_t *leg = &q->legs[path];
     leg->mtu = (uint8_t)a->path_mtu;
     leg->next_psn = a->sq_psn;
@@ -95,8 +91,7 @@ void shift_leg_make_ready(shift_qp_t *q, int path, uint32_t generation, const st
                                                 .b = generation});
 }
 
-int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
-{
+int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation) {
     struct ibv_qp_attr a = shift_leg_attributes(q, path, generation);
     int r = shift_leg_bring_up(q, path, &a);
     if (r == 0)

@@ -20,8 +20,7 @@
 enum { PATIENT_YIELDS = 100 };
 
 /* The oldest request is finished. If no leg has given a completion for it, this creates one. */
-static void finish_first(shift_qp_t *q)
-{
+static void finish_first(shift_qp_t *q) {
     const shift_send_t *e = shift_journal_at(&q->sends, q->sends.first);
     if (e->done)
         shift_complete_send(q, e, IBV_WC_SUCCESS);
@@ -30,8 +29,7 @@ static void finish_first(shift_qp_t *q)
 
 /* Retires the entries that a good completion of a leg covers. Requests that a switch found executed (done) come before
  * it in order: their completions are created here. */
-void shift_retire(shift_qp_t *q, const struct ibv_wc *wc)
-{
+void shift_retire(shift_qp_t *q, const struct ibv_wc *wc) {
     if (q->unread)
         return;
     if (wc->opcode & IBV_WC_RECV) {
@@ -53,8 +51,7 @@ void shift_retire(shift_qp_t *q, const struct ibv_wc *wc)
 }
 
 /* Creates completions of requests that were executed before the switch, if no other entry precedes them. */
-void shift_retire_done(shift_qp_t *q)
-{
+void shift_retire_done(shift_qp_t *q) {
     shift_journal_t *j = &q->sends;
     while (j->first < j->next && ((shift_send_t *)shift_journal_at(j, j->first))->done)
         finish_first(q);
@@ -63,8 +60,7 @@ void shift_retire_done(shift_qp_t *q)
 }
 
 /* Takes one completion from a path's queue. Device lock and c->lock held. */
-static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
-{
+static void take(shift_cq_t *c, int path, const struct ibv_wc *wc) {
     shift_device_t *d = c->o.device;
     if (path == 0 && c->bell && wc->qp_num == c->bell->qp_num)
         return;
@@ -132,8 +128,7 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
 }
 
 /* Device lock held, so this must not take long: the worker calls it again. */
-static bool settle(shift_cq_t *c)
-{
+static bool settle(shift_cq_t *c) {
     if (c->settled)
         return true;
     for (int i = 0; shift_cq_busy(c); i++) {
@@ -146,8 +141,7 @@ static bool settle(shift_cq_t *c)
     return c->settled = true;
 }
 
-void shift_gather(shift_cq_t *c)
-{
+void shift_gather(shift_cq_t *c) {
     shift_device_t *d = c->o.device;
     struct ibv_wc wc[16];
     int n;
@@ -169,8 +163,7 @@ void shift_gather(shift_cq_t *c)
     shift_spin_unlock(&c->lock);
 }
 
-bool shift_catch_up(shift_cq_t *c)
-{
+bool shift_catch_up(shift_cq_t *c) {
     shift_spin_lock(&c->lock);
     c->away++;
     shift_cq_mode(c);
@@ -186,8 +179,7 @@ bool shift_catch_up(shift_cq_t *c)
 
 /* One of these has an error, so all take the slow path, after those that other polls have stashed. False: this is not
  * possible. c->lock held. */
-bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
-{
+bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc) {
     if (c->stashed + n > c->stash_room) {
         uint32_t room = c->stash_room + n + 64;
         struct ibv_wc *more = realloc(c->stash, room * sizeof *more);
@@ -207,8 +199,7 @@ bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
 
 /* Call it in the section in which they were polled, so that a thread that waits for the end of the section finds
  * them. */
-bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc)
-{
+bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc) {
     if (c->o.device->paths == 1)
         return false;
     shift_spin_lock(&c->lock);

@@ -6,8 +6,7 @@
  */
 #include "failover/switch.h"
 
-void shift_message_in(shift_link_t *l, const shift_message_t *m)
-{
+void shift_message_in(shift_link_t *l, const shift_message_t *m) {
     shift_device_t *d = l->device;
     shift_qp_t *q = shift_map_get(&d->path[0].qps, m->to_qpn);
     /* the peer has found us before we have found it */

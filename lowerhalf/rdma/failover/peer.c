@@ -12,15 +12,13 @@
 
 /* Reads the progress from the peer's FENCE (links.h): a is the sequence number of its leg; b says which leg it was and
  * to which leg the peer goes. */
-static void take_progress(shift_qp_t *q, uint32_t a)
-{
+static void take_progress(shift_qp_t *q, uint32_t a) {
     q->peer_fenced = true;
     q->peer_psn = a;
     q->times.answered = q->link->answered = shift_now();
 }
 
-static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
-{
+static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b) {
     int from = (int)(b >> 8 & 0xff), to = (int)(b & 0xff);
     bool moved = b >> 16 & 1;
     if (from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
@@ -40,8 +38,7 @@ static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
 }
 
 /* Gives up a leg that one side has chosen but to which the switch does not go. It has receives already. */
-static void abandon(shift_qp_t *q, int path)
-{
+static void abandon(shift_qp_t *q, int path) {
     shift_leg_t *leg = &q->legs[path];
     leg->fenced = true;
     leg->ready = false;
@@ -51,8 +48,7 @@ static void abandon(shift_qp_t *q, int path)
 
 /* Both sides began, and each has made a choice. If the choices differ, both sides take the same one: another leg rather
  * than the same leg, a smaller number rather than a larger one. */
-static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
-{
+static void agree(shift_qp_t *q, uint32_t a, uint32_t b) {
     int to = (int)(b & 0xff), mine = q->target, from = q->path;
     bool told = q->phase == SHIFT_WAITING;
     bool theirs = mine < 0 || !told || mine == from || (to != from && to < mine);
@@ -72,8 +68,7 @@ static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
     }
 }
 
-void shift_fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
-{
+void shift_fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b) {
     bool settled = q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING;
     if (!q->linked || (epoch == q->epoch + 1 && !settled)) {
         q->has_early = true;
@@ -88,15 +83,13 @@ void shift_fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
 }
 
 /* Handles the FENCE that arrived too early. */
-void shift_take_early(shift_qp_t *q)
-{
+void shift_take_early(shift_qp_t *q) {
     q->has_early = false;
     shift_fence_in(q, q->early_epoch, q->early_a, q->early_b);
 }
 
 /* From now on the connection is protected here. The peer was first, and its path has failed since. */
-void shift_linked(shift_qp_t *q)
-{
+void shift_linked(shift_qp_t *q) {
     q->linked = true;
     if (q->has_early)
         shift_take_early(q);

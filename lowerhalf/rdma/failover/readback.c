@@ -18,15 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool wanted(void)
-{
+static bool wanted(void) {
     const char *choice = getenv("MANAPY_SHIFT_REWIND");
     return !choice || strcmp(choice, "off") != 0;
 }
 
 /* Makes room for every error completion: without room, requests would be missing. */
-static bool make_room(shift_cq_t *c, uint32_t n)
-{
+static bool make_room(shift_cq_t *c, uint32_t n) {
     uint32_t room = 64;
     while (room < c->promised + n)
         room *= 2;
@@ -37,8 +35,7 @@ static bool make_room(shift_cq_t *c, uint32_t n)
     return true;
 }
 
-void shift_rewind_attach(shift_qp_t *q)
-{
+void shift_rewind_attach(shift_qp_t *q) {
     uint32_t sends = q->init.cap.max_send_wr + 1, recvs = q->init.cap.max_recv_wr + 1;
     q->rewind = shift_rewind_for(q->qp, &q->init, &q->queues);
     if (!q->rewind || !q->rewind->first_psn || q->srq || !wanted() || !make_room(q->send_cq, sends))
@@ -48,8 +45,7 @@ void shift_rewind_attach(shift_qp_t *q)
         q->send_cq->promised -= sends;
 }
 
-void shift_rewind_detach(shift_qp_t *q)
-{
+void shift_rewind_detach(shift_qp_t *q) {
     if (q->rewinds) {
         q->send_cq->promised -= q->init.cap.max_send_wr + 1;
         q->recv_cq->promised -= q->init.cap.max_recv_wr + 1;
@@ -61,8 +57,7 @@ void shift_rewind_detach(shift_qp_t *q)
 
 /* In order of completion. The opcode of an error completion is undefined: here it stores the queue, if that is
  * known. */
-void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc)
-{
+void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc) {
     if (q->errors_count == q->errors_room) {
         uint32_t room = q->errors_room * 2 + 64;
         struct ibv_wc *more = realloc(q->errors, room * sizeof *more);
@@ -79,22 +74,19 @@ void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *w
         e->opcode = c == q->recv_cq ? IBV_WC_RECV : IBV_WC_SEND;
 }
 
-void shift_tell_errors(shift_qp_t *q)
-{
+void shift_tell_errors(shift_qp_t *q) {
     for (uint32_t i = 0; i < q->errors_count; i++)
         shift_deliver(q->errors[i].opcode & IBV_WC_RECV ? q->recv_cq : q->send_cq, &q->errors[i]);
     q->errors_count = 0;
 }
 
-static int compare(const void *a, const void *b)
-{
+static int compare(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
 }
 
 /* Do the two journals, without their sentinels, match the error completions? */
-static bool same(const shift_qp_t *q, const shift_journal_t *sends, const shift_journal_t *recvs)
-{
+static bool same(const shift_qp_t *q, const shift_journal_t *sends, const shift_journal_t *recvs) {
     uint32_t n = q->errors_count, k = 0;
     uint64_t *found = calloc(2 * (size_t)n + 1, sizeof *found), *said = found + n;
     if (!found || shift_journal_count(sends) + shift_journal_count(recvs) != n) {
@@ -115,8 +107,7 @@ static bool same(const shift_qp_t *q, const shift_journal_t *sends, const shift_
 }
 
 /* Sets the packet numbers of the outstanding sends. `n` includes the sentinel. Returns 0 or the backend's error. */
-static int number_sends(shift_qp_t *q, shift_journal_t *sends, uint32_t n)
-{
+static int number_sends(shift_qp_t *q, shift_journal_t *sends, uint32_t n) {
     uint32_t psn;
     int r = q->rewind->first_psn(q->queues, n, &psn);
     if (r != 0 && r != -ENODATA)
@@ -128,8 +119,7 @@ static int number_sends(shift_qp_t *q, shift_journal_t *sends, uint32_t n)
 }
 
 /* Appends the requests that were held back meanwhile to the outstanding ones: the new journal replaces the old one. */
-static void append_sends(shift_qp_t *q, shift_journal_t *all)
-{
+static void append_sends(shift_qp_t *q, shift_journal_t *all) {
     q->posted_sends = all->next;
     for (uint64_t s = q->sends.first; s < q->sends.next; s++)
         shift_journal_send(all, &((shift_send_t *)shift_journal_at(&q->sends, s))->wr);
@@ -137,8 +127,7 @@ static void append_sends(shift_qp_t *q, shift_journal_t *all)
     q->sends = *all;
 }
 
-static void append_recvs(shift_qp_t *q, shift_journal_t *all)
-{
+static void append_recvs(shift_qp_t *q, shift_journal_t *all) {
     q->posted_recvs = all->next;
     for (uint64_t s = q->recvs.first; s < q->recvs.next; s++)
         shift_journal_recv(all, &((shift_recv_t *)shift_journal_at(&q->recvs, s))->wr);
@@ -147,8 +136,7 @@ static void append_recvs(shift_qp_t *q, shift_journal_t *all)
 }
 
 /* Decodes both queues, including the sentinels. Returns 0 or an error of rewind.h. */
-static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs)
-{
+static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs) {
     uint32_t n = q->errors_count, of_sends = 0;
     if (q->send_cq == q->recv_cq) {
         uint32_t failed = q->rewind->failed(q->queues);
@@ -182,8 +170,7 @@ static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs)
     return number_sends(q, sends, of_sends + 1);
 }
 
-const char *shift_read_back(shift_qp_t *q)
-{
+const char *shift_read_back(shift_qp_t *q) {
     shift_journal_t sends = {0}, recvs = {0};
     if (!q->legs[0].drained_sends || !q->legs[0].drained_recvs)
         return "its RNIC does not return the requests that were posted to it";

@@ -13,8 +13,7 @@
 #include "objects/legs.h"
 
 /* Posts the requests to the provider, which flushes them after everything else. */
-static void flush_held_back(shift_qp_t *q)
-{
+static void flush_held_back(shift_qp_t *q) {
     shift_qp_fence(q->qp);
     for (; q->posted_sends < q->sends.next; q->posted_sends++) {
         shift_send_t *e = shift_journal_at(&q->sends, q->posted_sends);
@@ -30,8 +29,7 @@ static void flush_held_back(shift_qp_t *q)
 
 /* Gives the queue pair back to the provider. The program gets the error, then what a queue pair in the error state
  * returns (IB 10.3.1): all its requests, flushed. */
-void shift_release(shift_qp_t *q, const char *why)
-{
+void shift_release(shift_qp_t *q, const char *why) {
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
     bool on_default = q->path == 0 && !q->legs[0].closed;

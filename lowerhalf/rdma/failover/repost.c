@@ -11,8 +11,7 @@
 /* Builds the request for this path: exchanges local and remote keys, and omits what the peer has already executed of
  * it. Returns 0; -EAGAIN: a key isn't known yet, of a local region or of the peer; -ENOKEY: a region isn't registered
  * there, and will not be. */
-static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *wr, struct ibv_sge *sge)
-{
+static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *wr, struct ibv_sge *sge) {
     shift_device_t *d = q->o.device;
     *wr = e->wr;
     wr->next = NULL;
@@ -49,8 +48,7 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
     return 0;
 }
 
-void shift_repost_sends(shift_qp_t *q)
-{
+void shift_repost_sends(shift_qp_t *q) {
     if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->states.sq == SHIFT_SQ_RELEASED)
         return;
     shift_journal_t *j = &q->sends;
@@ -82,8 +80,7 @@ void shift_repost_sends(shift_qp_t *q)
     }
 }
 
-void shift_repost_recvs(shift_qp_t *q)
-{
+void shift_repost_recvs(shift_qp_t *q) {
     if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_CLEARING || q->phase == SHIFT_DRAINING ||
         q->states.rq == SHIFT_RQ_RELEASED)
         return;

@@ -50,15 +50,13 @@ static shift_map_t chunks = SHIFT_MAP_INIT; /* address -> chunk_t */
 
 static size_t entry_size(const shift_srq_t *s) { return sizeof(shift_entry_t) + s->max_sge * sizeof(struct ibv_sge); }
 
-static void release_entry(shift_srq_t *s, shift_entry_t *e)
-{
+static void release_entry(shift_srq_t *s, shift_entry_t *e) {
     e->path = FREE;
     e->next = s->unused;
     s->unused = e;
 }
 
-static bool more_entries(shift_srq_t *s)
-{
+static bool more_entries(shift_srq_t *s) {
     chunk_t *c = aligned_alloc(CHUNK, CHUNK);
     if (!c || shift_map_put(&chunks, (uintptr_t)c, c) < 0) {
         free(c);
@@ -74,8 +72,7 @@ static bool more_entries(shift_srq_t *s)
 }
 
 /* The entry whose address a provider has returned. NULL: it is not one of ours. */
-static shift_entry_t *entry_of(uint64_t wr_id)
-{
+static shift_entry_t *entry_of(uint64_t wr_id) {
     chunk_t *c = shift_map_get(&chunks, wr_id & ~(uint64_t)(CHUNK - 1));
     if (!c || wr_id < (uintptr_t)c->entries)
         return NULL;
@@ -89,8 +86,7 @@ static shift_srq_t *srq_of(const shift_entry_t *e) {
 }
 
 /* Records a receive of the program. Returns 0, ENOMEM or EINVAL. */
-static int note(shift_srq_t *s, const struct ibv_recv_wr *wr, shift_entry_t **noted)
-{
+static int note(shift_srq_t *s, const struct ibv_recv_wr *wr, shift_entry_t **noted) {
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > s->max_sge)
         return EINVAL;
     if (!s->unused && !more_entries(s))
@@ -104,8 +100,7 @@ static int note(shift_srq_t *s, const struct ibv_recv_wr *wr, shift_entry_t **no
     return 0;
 }
 
-static void loosen(shift_srq_t *s, shift_entry_t *e)
-{
+static void loosen(shift_srq_t *s, shift_entry_t *e) {
     e->path = LOOSE;
     e->next = NULL;
     *(s->loose ? &s->loose_last->next : &s->loose) = e;
@@ -114,8 +109,7 @@ static void loosen(shift_srq_t *s, shift_entry_t *e)
 }
 
 /* Number of the program's outstanding receives. */
-static uint32_t held(const shift_srq_t *s)
-{
+static uint32_t held(const shift_srq_t *s) {
     uint32_t n = s->loosened;
     for (int p = 0; p < SHIFT_PATHS; p++)
         n += s->on[p].level;
@@ -125,8 +119,7 @@ static uint32_t held(const shift_srq_t *s)
 /* ---- posting ---- */
 
 /* Device lock held. */
-static int post_slowly(shift_srq_t *s, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+static int post_slowly(shift_srq_t *s, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     int r = 0;
     shift_spin_lock(&s->lock);
     for (; wr; wr = wr->next) {
@@ -143,8 +136,7 @@ static int post_slowly(shift_srq_t *s, struct ibv_recv_wr *wr, struct ibv_recv_w
     return r;
 }
 
-int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
     if (!s)
         return ((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)srq->context))
@@ -194,8 +186,7 @@ int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 /* ---- completions ---- */
 
 /* Translates completions that were taken directly from the default queue, on their way to the program. */
-void shift_srq_translate(struct ibv_wc *wc, int n)
-{
+void shift_srq_translate(struct ibv_wc *wc, int n) {
     for (int i = 0; i < n; i++) {
         shift_entry_t *e =
             wc[i].status != IBV_WC_SUCCESS || (wc[i].opcode & IBV_WC_RECV) ? entry_of(wc[i].wr_id) : NULL;
@@ -212,8 +203,7 @@ void shift_srq_translate(struct ibv_wc *wc, int n)
 
 /* Handles a completion that the slow path has taken from a path's queue. again: a message that failed because of the
  * path will be sent again. */
-shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc)
-{
+shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc) {
     shift_entry_t *e = wc->status != IBV_WC_SUCCESS || (wc->opcode & IBV_WC_RECV) ? entry_of(wc->wr_id) : NULL;
     if (!e)
         return SHIFT_SRQ_OTHER;
@@ -239,8 +229,7 @@ shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc)
 
 /* ---- taps; device lock held from here on ---- */
 
-static bool connect_tap(shift_srq_t *s, int path)
-{
+static bool connect_tap(shift_srq_t *s, int path) {
     shift_path_t *via = &s->o.device->path[path];
     struct ibv_qp *tap = s->on[path].tap;
     if (via->ethernet && !shift_gid_find(via->context, &via->gid))
@@ -266,8 +255,7 @@ static bool connect_tap(shift_srq_t *s, int path)
     return true;
 }
 
-static bool open_tap(shift_srq_t *s, int path)
-{
+static bool open_tap(shift_srq_t *s, int path) {
     shift_device_t *d = s->o.device;
     shift_shared_t *on = &s->on[path];
     if (!on->cq)
@@ -284,8 +272,7 @@ static bool open_tap(shift_srq_t *s, int path)
 }
 
 /* A receive was taken out of a path's queue. */
-static void tapped(shift_srq_t *s, int path, const struct ibv_wc *wc)
-{
+static void tapped(shift_srq_t *s, int path, const struct ibv_wc *wc) {
     shift_shared_t *on = &s->on[path];
     shift_entry_t *e = entry_of(wc->wr_id);
     if (on->stale) {
@@ -296,8 +283,7 @@ static void tapped(shift_srq_t *s, int path, const struct ibv_wc *wc)
     }
 }
 
-static void poll_tap(shift_srq_t *s, int path)
-{
+static void poll_tap(shift_srq_t *s, int path) {
     shift_shared_t *on = &s->on[path];
     struct ibv_wc wc[TAP_DEPTH];
     int n;
@@ -325,8 +311,7 @@ static bool can_tap(const shift_srq_t *s, int path) {
 }
 
 /* Starts to take up to n receives out. */
-static void tap(shift_srq_t *s, int path, uint32_t n)
-{
+static void tap(shift_srq_t *s, int path, uint32_t n) {
     shift_shared_t *on = &s->on[path];
     if (on->tapping)
         return;
@@ -340,8 +325,7 @@ static void tap(shift_srq_t *s, int path, uint32_t n)
 }
 
 /* No queue pair receives on this path: its receives are ours again, although the provider holds them. */
-static void give_up(shift_srq_t *s, int path)
-{
+static void give_up(shift_srq_t *s, int path) {
     shift_shared_t *on = &s->on[path];
     on->stale += on->level;
     on->level = 0;
@@ -354,8 +338,7 @@ static void give_up(shift_srq_t *s, int path)
 }
 
 /* The path can't be tapped, but other paths need its receives: queue pairs that receive there must leave. */
-static void leave(shift_srq_t *s, int path)
-{
+static void leave(shift_srq_t *s, int path) {
     for (shift_object_t *o = s->o.device->objects; o; o = o->next) {
         shift_qp_t *q = (shift_qp_t *)o;
         if (o->kind == SHIFT_QP && q->srq == s && !q->plain && q->linked && q->path == path)
@@ -365,8 +348,7 @@ static void leave(shift_srq_t *s, int path)
 
 /* ---- distribution ---- */
 
-static bool post(shift_srq_t *s, shift_entry_t *e, int path)
-{
+static bool post(shift_srq_t *s, shift_entry_t *e, int path) {
     shift_device_t *d = s->o.device;
     struct ibv_sge sge[s->max_sge + 1];
     struct ibv_recv_wr wr = e->wr, *bad;
@@ -384,8 +366,7 @@ static bool post(shift_srq_t *s, shift_entry_t *e, int path)
     return false;
 }
 
-static uint32_t wanted(const shift_srq_t *s, int path, uint32_t all)
-{
+static uint32_t wanted(const shift_srq_t *s, int path, uint32_t all) {
     uint32_t users = 0;
     for (int p = 0; p < SHIFT_PATHS; p++)
         users += s->on[p].users;
@@ -396,8 +377,7 @@ static uint32_t wanted(const shift_srq_t *s, int path, uint32_t all)
 }
 
 /* The path that lacks most receives, or (sign -1) has most too many. -1: none. */
-static int extreme(const shift_srq_t *s, uint32_t all, int sign)
-{
+static int extreme(const shift_srq_t *s, uint32_t all, int sign) {
     int best = -1;
     int64_t most = 0;
     for (int p = 0; p < SHIFT_PATHS; p++) {
@@ -410,8 +390,7 @@ static int extreme(const shift_srq_t *s, uint32_t all, int sign)
     return best;
 }
 
-static void post_loose(shift_srq_t *s, uint32_t all)
-{
+static void post_loose(shift_srq_t *s, uint32_t all) {
     shift_entry_t *list = s->loose;
     s->loose = s->loose_last = NULL;
     s->loosened = 0;
@@ -423,8 +402,7 @@ static void post_loose(shift_srq_t *s, uint32_t all)
     }
 }
 
-static void clean(shift_srq_t *s)
-{
+static void clean(shift_srq_t *s) {
     for (int p = 0; p < s->o.device->paths; p++) {
         poll_tap(s, p);
         if (s->on[p].stale && can_tap(s, p))
@@ -432,8 +410,7 @@ static void clean(shift_srq_t *s)
     }
 }
 
-void shift_srq_step(shift_srq_t *s)
-{
+void shift_srq_step(shift_srq_t *s) {
     shift_device_t *d = s->o.device;
     clean(s);
     if (s->direct && !s->away)
@@ -462,8 +439,7 @@ void shift_srq_step(shift_srq_t *s)
 }
 
 /* From now on the peer of q sends to this path. */
-void shift_srq_move(shift_qp_t *q, int path)
-{
+void shift_srq_move(shift_qp_t *q, int path) {
     shift_srq_t *s = q->srq;
     if (!s || q->receives_on == path)
         return;
@@ -481,16 +457,14 @@ bool shift_srq_ready(const shift_srq_t *s, int path) {
 }
 
 /* Something is in progress that advances only when the worker checks it. */
-bool shift_srq_busy(const shift_srq_t *s)
-{
+bool shift_srq_busy(const shift_srq_t *s) {
     for (int p = 0; p < SHIFT_PATHS; p++)
         if (s->on[p].tapping)
             return true;
     return false;
 }
 
-shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr)
-{
+shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr) {
     shift_srq_t *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
@@ -513,8 +487,7 @@ shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv
 }
 
 /* Before the provider destroys the shared queue: removes our objects that would prevent this. */
-void shift_srq_close_taps(shift_srq_t *s)
-{
+void shift_srq_close_taps(shift_srq_t *s) {
     pthread_mutex_lock(&s->o.device->lock);
     for (int p = 0; p < SHIFT_PATHS; p++) {
         shift_shared_t *on = &s->on[p];
@@ -530,8 +503,7 @@ void shift_srq_close_taps(shift_srq_t *s)
     pthread_mutex_unlock(&s->o.device->lock);
 }
 
-void shift_srq_remove(shift_srq_t *s)
-{
+void shift_srq_remove(shift_srq_t *s) {
     shift_object_remove(&s->o);
     shift_srq_t **at = &s->o.device->srqs;
     while (*at != s)

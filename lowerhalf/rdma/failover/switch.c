@@ -43,22 +43,19 @@ enum {
     READY_MS = 3000, /* for a backup that is still being set up or made ready again */
 };
 
-static void gather_once(shift_cq_t *c, uint64_t round)
-{
+static void gather_once(shift_cq_t *c, uint64_t round) {
     if (c->gathered != round)
         shift_gather(c);
     c->gathered = round;
 }
 
-static void gather(shift_qp_t *q)
-{
+static void gather(shift_qp_t *q) {
     shift_gather(q->send_cq);
     if (q->recv_cq != q->send_cq)
         shift_gather(q->recv_cq);
 }
 
-static int choose_target(const shift_qp_t *q)
-{
+static int choose_target(const shift_qp_t *q) {
     for (int p = 0; p < q->o.device->paths; p++)
         if (p != q->path && shift_leg_usable(q, p))
             return p;
@@ -68,8 +65,7 @@ static int choose_target(const shift_qp_t *q)
 /* ---- step 1: fence and drain ---- */
 
 /* Returns true while no path is up, unless the queue pair is released. Time limits start when a path is up. */
-static bool wait_for_link(shift_qp_t *q)
-{
+static bool wait_for_link(shift_qp_t *q) {
     if (!q->linked || shift_link_alive(q->link))
         return false;
     q->since = shift_now();
@@ -83,8 +79,7 @@ static bool wait_for_link(shift_qp_t *q)
 }
 
 /* False: no path is usable yet, or none will be (then the queue pair is released). */
-static bool find_target(shift_qp_t *q)
-{
+static bool find_target(shift_qp_t *q) {
     if (wait_for_link(q))
         return false;
     bool hope = !q->linked ? q->o.waiting : !q->link->connected;
@@ -108,8 +103,7 @@ static bool find_target(shift_qp_t *q)
  * posted as a receive. Instead its RNIC reports when it has taken the last one (LAST_WQE_REACHED; InfiniBand
  * specification 10.3.1). If this event isn't received, we wait for a moment; completions that come even later are
  * detected (srq.c). */
-static bool drained(shift_qp_t *q)
-{
+static bool drained(shift_qp_t *q) {
     shift_leg_t *leg = &q->legs[q->path];
     struct ibv_send_wr send = {
         .wr_id = (uintptr_t)&leg->drained_sends, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
@@ -134,8 +128,7 @@ static bool drained(shift_qp_t *q)
 }
 
 /* Are receives posted on the new path? False: not yet, or (then the queue pair is released) never. */
-static bool receives_ready(shift_qp_t *q)
-{
+static bool receives_ready(shift_qp_t *q) {
     if (!q->srq)
         return true;
     uint64_t ms = (shift_now() - q->since) / 1000000;
@@ -151,8 +144,7 @@ static bool receives_ready(shift_qp_t *q)
 
 /* ---- step 2 ---- */
 
-static void tell_progress(shift_qp_t *q)
-{
+static void tell_progress(shift_qp_t *q) {
     struct ibv_qp_attr a = {0};
     struct ibv_qp_init_attr init;
     q->times.drained = shift_now();
@@ -176,8 +168,7 @@ static void tell_progress(shift_qp_t *q)
 }
 
 /* True: keep waiting. */
-static bool wait_for_peer(shift_qp_t *q)
-{
+static bool wait_for_peer(shift_qp_t *q) {
     if (wait_for_link(q))
         return true;
     if (shift_now() - q->since <= (uint64_t)PEER_MS * 1000000u)
@@ -196,8 +187,7 @@ static bool answers(enum ibv_wr_opcode o) {
 
 /* Finds out how much of our outstanding requests the peer has executed. False: this is uncertain, or the requests can't
  * be completed. */
-static bool settle(shift_qp_t *q)
-{
+static bool settle(shift_qp_t *q) {
     shift_journal_t *j = &q->sends;
     uint32_t mtu = 128u << q->legs[q->path].mtu;
     const shift_send_t *unanswered = NULL;
@@ -229,8 +219,7 @@ static bool settle(shift_qp_t *q)
 /* At a reset, Soft-RoCE (Linux 6.1) keeps the state that it was in the middle of a READ's answer: the first
  * acknowledgement afterwards completes the oldest request, executed or not (soft-roce.md). To compensate, the first
  * request is an empty READ. */
-static void wash(shift_qp_t *q)
-{
+static void wash(shift_qp_t *q) {
     struct ibv_send_wr wr = {
         .wr_id = (uintptr_t)&q->washing, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
     shift_leg_t *leg = &q->legs[q->path];
@@ -242,8 +231,7 @@ static void wash(shift_qp_t *q)
 
 /* Returns to the default state, once nothing is held back, no completion has to be created, and no completion of our
  * own can arrive in the program's queue. */
-static void leave(shift_qp_t *q)
-{
+static void leave(shift_qp_t *q) {
     if (q->path != 0 || q->washing || q->posted_sends != q->sends.next || q->posted_recvs != q->recvs.next)
         return;
     for (uint64_t s = q->sends.first; s < q->sends.next; s++)
@@ -255,8 +243,7 @@ static void leave(shift_qp_t *q)
     }
 }
 
-static void resume(shift_qp_t *q)
-{
+static void resume(shift_qp_t *q) {
     shift_phase(q, SHIFT_STEADY);
     wash(q);
     if (q->path == 0) {
@@ -273,8 +260,7 @@ static void resume(shift_qp_t *q)
     shift_ring_bells(q);
 }
 
-static void switched(shift_qp_t *q)
-{
+static void switched(shift_qp_t *q) {
     bool sound = settle(q), renewed = q->target == q->path;
     q->posted_sends = q->sends.first;
     shift_retire_done(q);
@@ -301,8 +287,7 @@ static void switched(shift_qp_t *q)
 
 /* ---- the worker's steps ---- */
 
-void shift_switch_step(shift_qp_t *q)
-{
+void shift_switch_step(shift_qp_t *q) {
     if (q->plain || (!q->linked && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_RELEASED)
         return;
     if (q->direct) { /* the program's threads use its queues */

@@ -26,22 +26,19 @@ enum {
     SLOWEST = 1 << 20,
 };
 
-static bool needs_receive(enum ibv_wr_opcode opcode)
-{
+static bool needs_receive(enum ibv_wr_opcode opcode) {
     return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV ||
            opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 /* Time for all its retries, twice, because RNICs may take longer (InfiniBand specification 9.7.6.1.3). ns */
-static uint64_t patience(const shift_qp_t *q)
-{
+static uint64_t patience(const shift_qp_t *q) {
     int timeout = q->attr.timeout ? q->attr.timeout : 14;
     return 2 * (uint64_t)(q->attr.retry_cnt + 1) * (UINT64_C(4096) << timeout) + MARGIN_NS;
 }
 
 /* For a queue pair that is away from the default state: what it has outstanding on the leg in use. */
-static bool journal_pending(const shift_qp_t *q, shift_pending_t *p)
-{
+static bool journal_pending(const shift_qp_t *q, shift_pending_t *p) {
     uint64_t bytes = 0;
     bool own = q->washing || (q->marker_posted && !q->marker_done), signaled = false;
     for (uint64_t s = q->sends.first; s < q->posted_sends; s++) {
@@ -61,8 +58,7 @@ static bool reads_queues(const shift_qp_t *q) { return q->rewind && q->rewind->p
 
 /* For a queue pair in the default state: the requests up to its oldest signaled one, if that isn't far away. Any
  * request before it may be the one that waits for a receive. */
-static bool noted_pending(shift_qp_t *q, shift_pending_t *p)
-{
+static bool noted_pending(shift_qp_t *q, shift_pending_t *p) {
     bool found = false;
     *p = (shift_pending_t){.opcode = IBV_WR_RDMA_WRITE};
     shift_spin_lock(&q->send_cq->lock);
@@ -81,23 +77,20 @@ static bool noted_pending(shift_qp_t *q, shift_pending_t *p)
     return found;
 }
 
-static bool pending(shift_qp_t *q, shift_pending_t *p)
-{
+static bool pending(shift_qp_t *q, shift_pending_t *p) {
     if (!q->direct)
         return journal_pending(q, p);
     return reads_queues(q) ? q->rewind->pending(q->queues, p) : noted_pending(q, p);
 }
 
 /* In the default state a journal may be out of date: is this one current? */
-static bool is_up_to_date(shift_qp_t *q, const shift_pending_t *p)
-{
+static bool is_up_to_date(shift_qp_t *q, const shift_pending_t *p) {
     shift_pending_t now;
     return !q->direct || reads_queues(q) ||
            (shift_catch_up(q->send_cq) && q->direct && noted_pending(q, &now) && now.at == p->at);
 }
 
-static void look(shift_qp_t *q, uint64_t now)
-{
+static void look(shift_qp_t *q, uint64_t now) {
     shift_watch_t *w = &q->watch;
     shift_pending_t p = {0};
     if (!pending(q, &p) || p.at != w->at || q->epoch != w->epoch) {
@@ -121,8 +114,7 @@ static void look(shift_qp_t *q, uint64_t now)
     shift_fail(q, NULL);
 }
 
-void shift_watch_step(shift_device_t *d)
-{
+void shift_watch_step(shift_device_t *d) {
     uint64_t now = shift_now();
     if (now < d->next_watch)
         return;
@@ -138,15 +130,13 @@ void shift_watch_step(shift_device_t *d)
     }
 }
 
-static bool receives(shift_qp_t *q)
-{
+static bool receives(shift_qp_t *q) {
     if (q->direct && reads_queues(q))
         return q->rewind->receivable(q->queues);
     return !q->srq && (!q->direct || shift_catch_up(q->recv_cq)) && q->recvs.first < q->posted_recvs;
 }
 
-void shift_watch_asked(shift_qp_t *q, uint32_t epoch)
-{
+void shift_watch_asked(shift_qp_t *q, uint32_t epoch) {
     if (receives(q))
         shift_link_send(q->link, &(shift_message_t){.type = SHIFT_RECEIVABLE,
                                                     .epoch = epoch,
@@ -154,8 +144,7 @@ void shift_watch_asked(shift_qp_t *q, uint32_t epoch)
                                                     .to_qpn = q->legs[0].peer_qpn});
 }
 
-void shift_watch_answered(shift_qp_t *q, uint32_t epoch)
-{
+void shift_watch_answered(shift_qp_t *q, uint32_t epoch) {
     if (!q->watch.asked || q->watch.answered || q->watch.epoch != epoch)
         return;
     q->watch.answered = true;

@@ -15,16 +15,14 @@
 enum { SINK_MS = 100 };
 
 /* Makes lost legs ready again as soon as the link's control queue pair works on their path. */
-void shift_mend_legs(shift_qp_t *q)
-{
+void shift_mend_legs(shift_qp_t *q) {
     for (int p = 0; p < q->o.device->paths; p++)
         if (p != q->path && q->legs[p].fenced && q->link->on[p].up)
             shift_leg_connect(q, p, q->legs[p].lost_in);
 }
 
 /* Posts an empty signaled write of our own: when it completes, everything before it has completed. */
-static void post_marker(shift_qp_t *q)
-{
+static void post_marker(shift_qp_t *q) {
     struct ibv_send_wr wr = {
         .wr_id = (uintptr_t)&q->marker_done, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
     shift_leg_t *leg = &q->legs[q->path];
@@ -34,15 +32,13 @@ static void post_marker(shift_qp_t *q)
     }
 }
 
-static void go_back(shift_qp_t *q)
-{
+static void go_back(shift_qp_t *q) {
     shift_new_epoch(q);
     q->target = 0;
     shift_fence(q);
 }
 
-void shift_way_back(shift_qp_t *q)
-{
+void shift_way_back(shift_qp_t *q) {
     switch (q->states.sq) {
     case SHIFT_SQ_FALLBACK:
         if (q->path == 0 || q->moved || !shift_leg_usable(q, 0) || q->posted_sends < q->sends.next ||
@@ -79,8 +75,7 @@ void shift_way_back(shift_qp_t *q)
 
 /* `which`: number of a queue pair, or "*". Moving to the default RNIC is the way back, which is taken as soon as
  * possible. */
-static void move(shift_device_t *d, const char *which, const char *device)
-{
+static void move(shift_device_t *d, const char *which, const char *device) {
     int to = -1;
     for (int p = 0; p < d->paths; p++)
         if (strcmp(d->path[p].name, device) == 0)
@@ -107,8 +102,7 @@ static void move(shift_device_t *d, const char *which, const char *device)
 }
 
 /* Commands of the agent. */
-void shift_take_commands(shift_device_t *d)
-{
+void shift_take_commands(shift_device_t *d) {
     char line[256], which[32], device[64];
     while (shift_kv_fd(d->kv) >= 0 && shift_kv_command(d->kv, line, sizeof line) > 0) {
         if (sscanf(line, "MOVE %31s %63s", which, device) == 2)

@@ -10,8 +10,7 @@
 
 enum { TOLD = 32 }; /* largest number of events in one message to the agent */
 
-static bool verbose(void)
-{
+static bool verbose(void) {
     static int v = -1;
     if (v < 0)
         v = getenv("MANAPY_SHIFT_VERBOSE") != NULL;
@@ -19,8 +18,7 @@ static bool verbose(void)
 }
 
 /* Durations of the steps of the switch that has just ended, in order, in ns. Empty if there was none. */
-static void tell_phases(const shift_times_t *t, char *json, size_t room)
-{
+static void tell_phases(const shift_times_t *t, char *json, size_t room) {
     uint64_t both_told = t->answered > t->told ? t->answered : t->told;
     *json = 0;
     if (t->replayed)
@@ -33,8 +31,7 @@ static void tell_phases(const shift_times_t *t, char *json, size_t room)
 }
 
 /* Counts of sends; null if nobody has counted them. */
-static void tell_counts(const shift_counts_t *n, char *json, size_t room)
-{
+static void tell_counts(const shift_counts_t *n, char *json, size_t room) {
     if (!n->known)
         snprintf(json, room, "\"posted\":null,\"completed\":null,\"bytes\":null");
     else
@@ -44,8 +41,7 @@ static void tell_counts(const shift_counts_t *n, char *json, size_t room)
 
 /* Only records the event: the agent may be slow, and a thread of the program may be waiting for the lock. If too many
  * are waiting, the oldest are dropped. */
-void shift_tell(shift_qp_t *q, const char *event)
-{
+void shift_tell(shift_qp_t *q, const char *event) {
     shift_device_t *d = q->o.device;
     char json[sizeof d->events[0].json], phases[256], counts[96];
     tell_phases(&q->times, phases, sizeof phases);
@@ -66,8 +62,7 @@ void shift_tell(shift_qp_t *q, const char *event)
     shift_wake(d);
 }
 
-void shift_tell_flowing(const shift_qp_t *q)
-{
+void shift_tell_flowing(const shift_qp_t *q) {
     if (verbose())
         fprintf(stderr,
                 "manapy shift: %.6f {\"pid\":%d,\"qp\":%u,\"event\":\"flowing\",\"device\":\"%s\",\"after\":%llu}\n",
@@ -75,8 +70,7 @@ void shift_tell_flowing(const shift_qp_t *q)
                 (unsigned long long)(q->times.flowing - q->times.begun));
 }
 
-void shift_tell_agent(shift_device_t *d)
-{
+void shift_tell_agent(shift_device_t *d) {
     char json[TOLD * sizeof d->events[0].json];
     while (d->kv && d->event_first != d->event_next) {
         size_t n = 0;

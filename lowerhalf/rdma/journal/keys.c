@@ -27,8 +27,7 @@ void shift_mr_key(char *key, uint64_t device, uint32_t index) {
 }
 
 /* Named by the address of the default queue pair: ours as the peer addresses it, or the peer's. */
-bool shift_qp_key(char *key, const shift_qp_t *q, bool peer)
-{
+bool shift_qp_key(char *key, const shift_qp_t *q, bool peer) {
     const struct ibv_ah_attr *ah = &q->attr.ah_attr;
     uint32_t qpn = peer ? q->attr.dest_qp_num : q->qp->qp_num;
     union ibv_gid gid = ah->grh.dgid;
@@ -49,8 +48,7 @@ bool shift_qp_key(char *key, const shift_qp_t *q, bool peer)
     return true;
 }
 
-void shift_keys_withdraw(shift_device_t *d, const char *key, bool region)
-{
+void shift_keys_withdraw(shift_device_t *d, const char *key, bool region) {
     withdrawal_t *w = calloc(1, sizeof *w);
     if (!w)
         return; /* the entry stays, outdated: peers see by its contents that it isn't meant for them */
@@ -61,8 +59,7 @@ void shift_keys_withdraw(shift_device_t *d, const char *key, bool region)
 }
 
 /* The device is being closed: the agent drops what its client has put. */
-void shift_keys_free(shift_device_t *d)
-{
+void shift_keys_free(shift_device_t *d) {
     while (d->withdrawn) {
         withdrawal_t *w = d->withdrawn;
         d->withdrawn = w->next;
@@ -71,8 +68,7 @@ void shift_keys_free(shift_device_t *d)
 }
 
 /* Sets d->unsaid to the number of keys left. */
-static void flush(shift_device_t *d)
-{
+static void flush(shift_device_t *d) {
     uint64_t now = shift_now();
     if (now < d->next_flush)
         return;
@@ -86,8 +82,7 @@ static void flush(shift_device_t *d)
                      strerror(-left));
 }
 
-void shift_keys_step(shift_device_t *d)
-{
+void shift_keys_step(shift_device_t *d) {
     static const uint32_t gone[SHIFT_PATHS];
     while (d->withdrawn) {
         withdrawal_t *w = d->withdrawn;

@@ -18,15 +18,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static mpy_trace_t *trace_of_process(void)
-{
+static mpy_trace_t *trace_of_process(void) {
     mpy_trace_t *(*find)(void) = dlsym(RTLD_DEFAULT, "manapy_trace_of_process");
     mpy_trace_t *trace = find ? find() : NULL;
     return trace && trace->file ? trace : NULL;
 }
 
-void shift_record_begin(shift_device_t *d)
-{
+void shift_record_begin(shift_device_t *d) {
     mpy_trace_t *trace = d->ring ? NULL : trace_of_process();
     if (!trace)
         return;
@@ -36,8 +34,7 @@ void shift_record_begin(shift_device_t *d)
                                                0, d->path[p].name);
 }
 
-static void put(shift_qp_t *q, const shift_counts_t *n)
-{
+static void put(shift_qp_t *q, const shift_counts_t *n) {
     shift_device_t *d = q->o.device;
     uint64_t now = mpy_trace_ticks();
     mpy_trace_put(d->ring, now, now,
@@ -51,14 +48,12 @@ static void put(shift_qp_t *q, const shift_counts_t *n)
     q->recorded = n->posted + n->completed;
 }
 
-void shift_record(shift_qp_t *q, const shift_counts_t *n)
-{
+void shift_record(shift_qp_t *q, const shift_counts_t *n) {
     if (q->o.device->ring && n->known)
         put(q, n);
 }
 
-void shift_record_moved(shift_qp_t *q)
-{
+void shift_record_moved(shift_qp_t *q) {
     if (!q->o.device->ring)
         return;
     shift_counts_t n = shift_count(q);
@@ -66,8 +61,7 @@ void shift_record_moved(shift_qp_t *q)
         put(q, &n);
 }
 
-void shift_record_end(shift_device_t *d)
-{
+void shift_record_end(shift_device_t *d) {
     mpy_trace_t *trace = d->ring ? trace_of_process() : NULL;
     if (trace)
         mpy_trace_ring_drop(trace, d->ring);

@@ -7,8 +7,7 @@
 
 void shift_backoff_up(shift_backoff_t *b, uint64_t now) { b->up_since = now; }
 
-void shift_backoff_failed(shift_backoff_t *b, uint64_t now)
-{
+void shift_backoff_failed(shift_backoff_t *b, uint64_t now) {
     uint64_t twice = 2 * b->wait < MOST_NS ? 2 * b->wait : MOST_NS;
     b->wait = b->wait && now - b->up_since < STABLE_NS ? twice : FIRST_NS;
     b->until = now + b->wait;

@@ -56,8 +56,7 @@ struct __attribute__((packed)) link_value {
 
 static slot_t *slot_at(const shift_link_leg_t *leg, int i) { return (slot_t *)leg->slots + i; }
 
-static bool make_leg(shift_link_t *l, int path)
-{
+static bool make_leg(shift_link_t *l, int path) {
     shift_device_t *d = l->device;
     shift_path_t *via = &d->path[path];
     shift_link_leg_t *leg = &l->on[path];
@@ -84,8 +83,7 @@ static bool make_leg(shift_link_t *l, int path)
     return leg->qp != NULL;
 }
 
-shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive)
-{
+shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive) {
     for (shift_link_t *l = d->links; l; l = l->next)
         if (l->peer == peer)
             return l;
@@ -104,8 +102,7 @@ shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t 
     return l;
 }
 
-static void post_recv(slot_t *s)
-{
+static void post_recv(slot_t *s) {
     shift_link_leg_t *leg = &s->link->on[s->path];
     struct ibv_sge sge = {(uintptr_t)s->messages, sizeof s->messages, leg->mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = (uintptr_t)s, .sg_list = &sge, .num_sge = 1}, *bad;
@@ -113,8 +110,7 @@ static void post_recv(slot_t *s)
 }
 
 /* Queues what a slot carries again, before the messages that are waiting. */
-static void wait_again(shift_link_t *l, slot_t *s)
-{
+static void wait_again(shift_link_t *l, slot_t *s) {
     outgoing_t *last = s->carries;
     if (!last)
         return;
@@ -128,8 +124,7 @@ static void wait_again(shift_link_t *l, slot_t *s)
 }
 
 /* Moves the leg from any state to RTS. Messages in progress are sent again. */
-static bool connect_leg(shift_link_t *l, int path)
-{
+static bool connect_leg(shift_link_t *l, int path) {
     shift_path_t *via = &l->device->path[path];
     shift_link_leg_t *leg = &l->on[path];
     uint32_t psn = (leg->generation * PSN_STEP) & SHIFT_PSN_MASK;
@@ -173,8 +168,7 @@ static void key_of(char *key, uint64_t whose, uint64_t peer) {
     snprintf(key, 64, "link/%016llx/%016llx", (unsigned long long)whose, (unsigned long long)peer);
 }
 
-static void publish(shift_link_t *l)
-{
+static void publish(shift_link_t *l) {
     shift_device_t *d = l->device;
     char key[64];
     struct link_value v = {.paths = (uint8_t)d->paths};
@@ -191,8 +185,7 @@ static void publish(shift_link_t *l)
     l->published = r == 0;
 }
 
-static int look(const shift_link_t *l, struct link_value *v)
-{
+static int look(const shift_link_t *l, struct link_value *v) {
     shift_device_t *d = l->device;
     char key[64];
     key_of(key, l->peer, d->id);
@@ -202,8 +195,7 @@ static int look(const shift_link_t *l, struct link_value *v)
     return r;
 }
 
-static void set_up(shift_link_t *l)
-{
+static void set_up(shift_link_t *l) {
     shift_device_t *d = l->device;
     struct link_value v;
     if (!l->published)
@@ -225,8 +217,7 @@ static void set_up(shift_link_t *l)
 }
 
 /* Queries the store while no path is up, and otherwise from time to time. */
-static void meet(shift_link_t *l, uint64_t now)
-{
+static void meet(shift_link_t *l, uint64_t now) {
     struct link_value v;
     bool alive = shift_link_alive(l);
     if (alive) {
@@ -251,8 +242,7 @@ static void meet(shift_link_t *l, uint64_t now)
 
 /* ---- messages ---- */
 
-static slot_t *free_slot(shift_link_leg_t *leg)
-{
+static slot_t *free_slot(shift_link_leg_t *leg) {
     for (int i = SHIFT_LINK_DEPTH; i < 2 * SHIFT_LINK_DEPTH; i++)
         if (!slot_at(leg, i)->used)
             return slot_at(leg, i);
@@ -260,8 +250,7 @@ static slot_t *free_slot(shift_link_leg_t *leg)
 }
 
 /* Backups first: they are idle, and the default path may be failing. */
-static slot_t *free_slot_of(shift_link_t *l)
-{
+static slot_t *free_slot_of(shift_link_t *l) {
     for (int k = 1; k <= l->device->paths; k++) {
         shift_link_leg_t *leg = &l->on[k % l->device->paths];
         slot_t *s = leg->up ? free_slot(leg) : NULL;
@@ -271,8 +260,7 @@ static slot_t *free_slot_of(shift_link_t *l)
     return NULL;
 }
 
-static void pump(shift_link_t *l)
-{
+static void pump(shift_link_t *l) {
     slot_t *s;
     while (l->out && (s = free_slot_of(l))) {
         shift_link_leg_t *leg = &l->on[s->path];
@@ -300,8 +288,7 @@ static void pump(shift_link_t *l)
 }
 
 /* Sends it together with messages that follow soon: the worker sends them at the end of its round. */
-void shift_link_send(shift_link_t *l, const shift_message_t *message)
-{
+void shift_link_send(shift_link_t *l, const shift_message_t *message) {
     outgoing_t *m = calloc(1, sizeof *m);
     if (!m) {
         shift_report("no memory for a control message");
@@ -314,14 +301,12 @@ void shift_link_send(shift_link_t *l, const shift_message_t *message)
         pump(l);
 }
 
-void shift_link_flush(shift_link_t *l)
-{
+void shift_link_flush(shift_link_t *l) {
     if (l->out)
         pump(l);
 }
 
-static void sent(slot_t *s)
-{
+static void sent(slot_t *s) {
     while (s->carries) {
         outgoing_t *m = s->carries;
         s->carries = m->next;
@@ -329,8 +314,7 @@ static void sent(slot_t *s)
     }
 }
 
-bool shift_link_alive(const shift_link_t *l)
-{
+bool shift_link_alive(const shift_link_t *l) {
     for (int p = 0; p < l->device->paths; p++)
         if (l->on[p].up)
             return true;
@@ -341,8 +325,7 @@ bool shift_link_lost(const shift_link_t *l) {
     return l->dead_since && (l->gone || shift_now() - l->dead_since > l->device->longest_wait);
 }
 
-void shift_link_down(shift_link_t *l, int path, bool tell)
-{
+void shift_link_down(shift_link_t *l, int path, bool tell) {
     shift_link_leg_t *leg = &l->on[path];
     if (!leg->up && !leg->probing)
         return;
@@ -366,8 +349,7 @@ void shift_link_down(shift_link_t *l, int path, bool tell)
 /* True for one of the two sides; also for a process that is connected to itself. */
 static bool asks(const shift_link_t *l) { return l->device->id <= l->peer; }
 
-static void begin(shift_link_t *l, int path, uint32_t generation, uint64_t now)
-{
+static void begin(shift_link_t *l, int path, uint32_t generation, uint64_t now) {
     shift_link_leg_t *leg = &l->on[path];
     uint32_t before = leg->generation;
     leg->up = leg->probing = leg->told = l->published = false;
@@ -380,8 +362,7 @@ static void begin(shift_link_t *l, int path, uint32_t generation, uint64_t now)
     }
 }
 
-static void write_probe(shift_link_t *l, int path)
-{
+static void write_probe(shift_link_t *l, int path) {
     shift_link_leg_t *leg = &l->on[path];
     slot_t *s = slot_at(leg, 2 * SHIFT_LINK_DEPTH);
     struct ibv_send_wr wr = {.wr_id = (uintptr_t)s, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
@@ -389,16 +370,14 @@ static void write_probe(shift_link_t *l, int path)
 }
 
 /* May this side begin to probe the path? A path that fails repeatedly waits, unless it may be the only one. */
-static bool may_begin(const shift_link_t *l, int path, uint64_t now)
-{
+static bool may_begin(const shift_link_t *l, int path, uint64_t now) {
     const shift_link_leg_t *leg = &l->on[path];
     if (asks(l))
         return now >= leg->next_probe && (now >= leg->backoff.until || !shift_link_alive(l));
     return leg->broken && now >= leg->next_begin && !shift_link_alive(l);
 }
 
-static void mend(shift_link_t *l, int path, uint64_t now)
-{
+static void mend(shift_link_t *l, int path, uint64_t now) {
     shift_link_leg_t *leg = &l->on[path];
     if (!leg->connected)
         return;
@@ -418,8 +397,7 @@ static void mend(shift_link_t *l, int path, uint64_t now)
         write_probe(l, path);
 }
 
-static void path_up(shift_link_t *l, int path)
-{
+static void path_up(shift_link_t *l, int path) {
     shift_link_leg_t *leg = &l->on[path];
     leg->probing = false;
     leg->up = true;
@@ -430,8 +408,7 @@ static void path_up(shift_link_t *l, int path)
 
 /* ---- incoming messages and completions ---- */
 
-static void message_in(shift_link_t *l, const shift_message_t *m)
-{
+static void message_in(shift_link_t *l, const shift_message_t *m) {
     int p = (int)m->a;
     switch (m->type) {
     case SHIFT_PATH_DOWN:
@@ -453,8 +430,7 @@ static void message_in(shift_link_t *l, const shift_message_t *m)
     }
 }
 
-static void completed(const struct ibv_wc *wc)
-{
+static void completed(const struct ibv_wc *wc) {
     slot_t *s = (slot_t *)(uintptr_t)wc->wr_id;
     shift_link_t *l = s->link;
     shift_link_leg_t *leg = &l->on[s->path];
@@ -489,8 +465,7 @@ static void completed(const struct ibv_wc *wc)
     pump(l);
 }
 
-void shift_link_poll(shift_device_t *d, int path)
-{
+void shift_link_poll(shift_device_t *d, int path) {
     struct ibv_cq *cq = d->path[path].cq;
     struct ibv_wc wc[16];
     int n;
@@ -501,16 +476,14 @@ void shift_link_poll(shift_device_t *d, int path)
 
 /* ---- the peer's memory keys ---- */
 
-const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey)
-{
+const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey) {
     const uint32_t *known = shift_map_get(&l->rkeys, (uint64_t)rkey + 1);
     if (!known)
         l->next_rkeys = 0; /* ask now */
     return known;
 }
 
-static void learn(shift_link_t *l, uint32_t *keys)
-{
+static void learn(shift_link_t *l, uint32_t *keys) {
     uint32_t *old = shift_map_get(&l->rkeys, (uint64_t)keys[0] + 1);
     if (old) { /* the number belonged to a region that no longer exists */
         memcpy(old, keys, SHIFT_PATHS * sizeof *keys);
@@ -522,8 +495,7 @@ static void learn(shift_link_t *l, uint32_t *keys)
 
 /* Regions are numbered in order of registration. Requests the next ones until one does not exist (yet), twice as many
  * each time. */
-static void learn_rkeys(shift_link_t *l)
-{
+static void learn_rkeys(shift_link_t *l) {
     shift_device_t *d = l->device;
     shift_kv_found_t asked[SHIFT_KV_BATCH];
     uint32_t n = l->rkeys_more + 1, k = 0;
@@ -548,8 +520,7 @@ static void learn_rkeys(shift_link_t *l)
     l->next_rkeys = all ? 0 : shift_now() + 1000000000u;
 }
 
-void shift_link_step(shift_link_t *l)
-{
+void shift_link_step(shift_link_t *l) {
     uint64_t now = shift_now();
     if (!l->connected)
         set_up(l);
@@ -562,8 +533,7 @@ void shift_link_step(shift_link_t *l)
     meet(l, now);
 }
 
-static void free_link(shift_link_t *l)
-{
+static void free_link(shift_link_t *l) {
     for (int p = 0; p < SHIFT_PATHS; p++) {
         if (l->on[p].qp)
             shift_real()->destroy_qp(l->on[p].qp);
@@ -583,8 +553,7 @@ static void free_link(shift_link_t *l)
     free(l);
 }
 
-void shift_links_free(shift_device_t *d)
-{
+void shift_links_free(shift_device_t *d) {
     while (d->links) {
         shift_link_t *l = d->links;
         d->links = l->next;

@@ -10,8 +10,7 @@
 
 #include <stdlib.h>
 
-void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc)
-{
+void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc) {
     if (c->count == c->room) {
         uint32_t room = c->room ? c->room * 2 : 64;
         struct ibv_wc *ready = malloc(room * sizeof *ready);
@@ -30,8 +29,7 @@ void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc)
     shift_cq_mode(c);
 }
 
-static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
-{
+static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode) {
     switch (opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -52,8 +50,7 @@ static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
 }
 
 /* Creates the completion of a request that no leg will complete. */
-void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status)
-{
+void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status) {
     bool read = e->wr.opcode == IBV_WR_RDMA_READ;
     struct ibv_wc wc = {.wr_id = e->wr.wr_id,
                         .status = status,
@@ -66,8 +63,7 @@ void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_statu
 
 /* A queue pair in the error state completes everything that is posted to it. So it can cause an event on the program's
  * own CQ and channel. Device lock held. */
-void shift_ring_bell(shift_cq_t *c)
-{
+void shift_ring_bell(shift_cq_t *c) {
     if (!c->cq->channel)
         return;
     if (!c->armed)
@@ -98,8 +94,7 @@ void shift_ring_bell(shift_cq_t *c)
     shift_qp_fence(c->bell);
 }
 
-void shift_ring_bells(shift_qp_t *q)
-{
+void shift_ring_bells(shift_qp_t *q) {
     shift_ring_bell(q->send_cq);
     if (q->recv_cq != q->send_cq)
         shift_ring_bell(q->recv_cq);

@@ -20,8 +20,7 @@ shift_map_t shift_devices = SHIFT_MAP_INIT, shift_pds = SHIFT_MAP_INIT, shift_qp
 
 /* Reads the names of a device's backups, in order, from MANAPY_SHIFT_BACKUP: "DEV,DEV" for every device (except
  * itself), or "DEFAULT:DEV[:DEV],..." */
-static void name_backups(shift_device_t *d)
-{
+static void name_backups(shift_device_t *d) {
     const char *list = getenv("MANAPY_SHIFT_BACKUP"), *own = d->path[0].name;
     char copy[1024], *rest = copy, *entry;
     d->paths = 1;
@@ -42,8 +41,7 @@ static void name_backups(shift_device_t *d)
 
 /* A link that comes back, or a switch that restarts, takes about ten seconds. We do not wait for a peer that has
  * ended. */
-static uint64_t longest_wait(void)
-{
+static uint64_t longest_wait(void) {
     const char *given = getenv("MANAPY_SHIFT_WAIT");
     char *end = NULL;
     unsigned long seconds = given ? strtoul(given, &end, 10) : WAIT_S;
@@ -54,16 +52,14 @@ static uint64_t longest_wait(void)
     return seconds * UINT64_C(1000000000);
 }
 
-static bool is_rxe(const struct ibv_device *device)
-{
+static bool is_rxe(const struct ibv_device *device) {
     /* Soft-RoCE has this attribute (its network device), hardware does not */
     char parent[sizeof device->ibdev_path + 16];
     snprintf(parent, sizeof parent, "%s/parent", device->ibdev_path);
     return access(parent, F_OK) == 0;
 }
 
-shift_device_t *shift_device_add(struct ibv_context *context)
-{
+shift_device_t *shift_device_add(struct ibv_context *context) {
     shift_device_t *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
@@ -98,8 +94,7 @@ shift_device_t *shift_device_add(struct ibv_context *context)
 }
 
 /* Call it when the worker has ended and the links are freed. */
-void shift_device_free(shift_device_t *d)
-{
+void shift_device_free(shift_device_t *d) {
     for (int p = 0; p < d->paths; p++) {
         shift_path_t *path = &d->path[p];
         if (path->cq)
@@ -119,15 +114,13 @@ void shift_device_free(shift_device_t *d)
     free(d);
 }
 
-void shift_wake(shift_device_t *d)
-{
+void shift_wake(shift_device_t *d) {
     uint64_t one = 1;
     if (write(d->wake, &one, sizeof one) < 0)
         return; /* the counter is full: the worker wakes anyway */
 }
 
-void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d)
-{
+void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d) {
     o->kind = kind;
     o->device = d;
     o->waiting = d->paths > 1 && !(kind == SHIFT_QP && ((shift_qp_t *)o)->plain);
@@ -140,8 +133,7 @@ void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d)
 }
 
 /* Returns with the device's lock held: the caller removes the object's shadows, unlocks and frees it. */
-void shift_object_remove(shift_object_t *o)
-{
+void shift_object_remove(shift_object_t *o) {
     shift_device_t *d = o->device;
     pthread_mutex_lock(&d->lock);
     while (o->busy)
@@ -153,8 +145,7 @@ void shift_object_remove(shift_object_t *o)
 }
 
 /* In manapy's lower half, dup returns a number that the program does not use. -1 and errno on failure. */
-int shift_dup(int fd)
-{
+int shift_dup(int fd) {
     int copy = dup(fd);
     if (copy >= 0)
         fcntl(copy, F_SETFD, FD_CLOEXEC);
@@ -162,8 +153,7 @@ int shift_dup(int fd)
 }
 
 /* Moves a descriptor whose number the kernel has chosen. */
-static void move_away(int *fd)
-{
+static void move_away(int *fd) {
     int moved = shift_dup(*fd);
     if (moved < 0)
         return;
@@ -171,8 +161,7 @@ static void move_away(int *fd)
     *fd = moved;
 }
 
-static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_gid_entry *like)
-{
+static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_gid_entry *like) {
     const shift_real_t *real = shift_real();
     int n;
     struct ibv_device **list = real->get_device_list(&n);
@@ -207,8 +196,7 @@ static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_
     return NULL;
 }
 
-void shift_device_backups(shift_device_t *d)
-{
+void shift_device_backups(shift_device_t *d) {
     struct ibv_gid_entry like = {.gid_type = IBV_GID_TYPE_ROCE_V2};
     uint8_t port = 1;
     pthread_mutex_lock(&d->lock);

@@ -10,8 +10,7 @@
 
 enum { TABLE = 256 }; /* an index has 8 bits */
 
-bool shift_gid_at(struct ibv_context *context, uint8_t port, uint32_t index, struct ibv_gid_entry *gid)
-{
+bool shift_gid_at(struct ibv_context *context, uint8_t port, uint32_t index, struct ibv_gid_entry *gid) {
     const shift_real_t *real = shift_real();
     struct ibv_gid_entry found = {.gid_index = index, .port_num = port};
     int r = real->query_gid_ex ? real->query_gid_ex(context, port, index, &found, 0, sizeof found)
@@ -21,16 +20,14 @@ bool shift_gid_at(struct ibv_context *context, uint8_t port, uint32_t index, str
     return r == 0;
 }
 
-static bool is_at(struct ibv_context *context, const struct ibv_gid_entry *wanted, uint32_t index)
-{
+static bool is_at(struct ibv_context *context, const struct ibv_gid_entry *wanted, uint32_t index) {
     struct ibv_gid_entry found;
     if (!shift_gid_at(context, (uint8_t)wanted->port_num, index, &found) || found.gid_type != wanted->gid_type)
         return false;
     return memcmp(found.gid.raw, wanted->gid.raw, sizeof found.gid.raw) == 0;
 }
 
-bool shift_gid_find(struct ibv_context *context, struct ibv_gid_entry *gid)
-{
+bool shift_gid_find(struct ibv_context *context, struct ibv_gid_entry *gid) {
     if (is_at(context, gid, gid->gid_index))
         return true;
     for (uint32_t i = 0; i < TABLE; i++)
@@ -41,8 +38,7 @@ bool shift_gid_find(struct ibv_context *context, struct ibv_gid_entry *gid)
     return false;
 }
 
-static bool is_v4(const union ibv_gid *gid)
-{
+static bool is_v4(const union ibv_gid *gid) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     return memcmp(gid->raw, mapped, sizeof mapped) == 0;
 }

@@ -328,8 +328,7 @@ extern shift_map_t shift_qps;     /* ibv_qp -> shift_qp_t */
 extern shift_map_t shift_cqs;     /* ibv_cq -> shift_cq_t */
 extern shift_map_t shift_srqs;    /* ibv_srq -> shift_srq_t */
 
-static inline const struct ibv_context_ops *shift_provider_verbs(const struct ibv_context *context)
-{
+static inline const struct ibv_context_ops *shift_provider_verbs(const struct ibv_context *context) {
     return &((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)context))->ops;
 }
 

@@ -4,8 +4,7 @@
 #include <unistd.h>
 
 /* Registers the region on a backup. */
-struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m)
-{
+struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m) {
     const shift_real_t *real = shift_real();
     if (m->dmabuf)
         return real->reg_dmabuf_mr(pd, m->offset, m->length, m->iova, m->fd, m->access);
@@ -15,8 +14,7 @@ struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m)
 }
 
 /* Call it when no backup needs the memory any more. */
-void shift_memory_close(shift_memory_t *m)
-{
+void shift_memory_close(shift_memory_t *m) {
     if (m->dmabuf && m->fd >= 0)
         close(m->fd);
     m->fd = -1;

@@ -17,8 +17,7 @@
 
 /* A straight section of an object continues from one data verb to the next; between them only `section` shows it.
  * `section` changes while its thread's slot names the object, so one of the three tests detects it. */
-static bool under_way(const bool *section, const void *object)
-{
+static bool under_way(const bool *section, const void *object) {
     shift_barrier();
     return __atomic_load_n(section, __ATOMIC_ACQUIRE) || shift_inside(object) ||
            __atomic_load_n(section, __ATOMIC_ACQUIRE);
@@ -27,8 +26,7 @@ static bool under_way(const bool *section, const void *object)
 bool shift_qp_busy(const shift_qp_t *q) { return under_way(&q->writing, q->qp); }
 bool shift_cq_busy(const shift_cq_t *c) { return under_way(&c->reading, c->cq); }
 
-void shift_cq_mode(shift_cq_t *c)
-{
+void shift_cq_mode(shift_cq_t *c) {
     bool special = c->away > 0 || c->count > 0 || shift_stashed(c);
     if (!special)
         c->settled = false;
@@ -36,8 +34,7 @@ void shift_cq_mode(shift_cq_t *c)
     __atomic_store_n(&c->straight, !special && !c->noted && !c->shared, __ATOMIC_RELEASE);
 }
 
-static void count_away(const shift_qp_t *q, int by)
-{
+static void count_away(const shift_qp_t *q, int by) {
     shift_cq_t *both[] = {q->send_cq, q->recv_cq};
     for (int i = 0; i < (both[0] == both[1] ? 1 : 2); i++) {
         both[i]->away += by;
@@ -46,16 +43,14 @@ static void count_away(const shift_qp_t *q, int by)
 }
 
 /* Invariant: every queue pair that needs attention is in the list; the worker removes those that no longer need it. */
-bool shift_needs_attention(const shift_qp_t *q)
-{
+bool shift_needs_attention(const shift_qp_t *q) {
     bool lost = false;
     for (int p = 0; p < q->o.device->paths; p++)
         lost |= q->legs[p].fenced;
     return q->states.sq != SHIFT_SQ_RELEASED && (!q->direct || lost);
 }
 
-void shift_attend(shift_qp_t *q, bool active)
-{
+void shift_attend(shift_qp_t *q, bool active) {
     shift_device_t *d = q->o.device;
     if (q->active == active)
         return;
@@ -76,8 +71,7 @@ void shift_attend(shift_qp_t *q, bool active)
 }
 
 /* While a journal changes its meaning, the CQs are special: no poll retires anything. */
-void shift_set_slow(shift_qp_t *q, bool away)
-{
+void shift_set_slow(shift_qp_t *q, bool away) {
     if (q->direct == !away)
         return;
     if (away) {

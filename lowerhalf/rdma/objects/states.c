@@ -12,8 +12,7 @@ const char *shift_sq_name(shift_sq_state_t s) { return sq_names[s]; }
 const char *shift_rq_name(shift_rq_state_t s) { return rq_names[s]; }
 
 /* -1: illegal */
-static int next_sq(shift_sq_state_t s, shift_event_t e)
-{
+static int next_sq(shift_sq_state_t s, shift_event_t e) {
     switch (e) {
     case SHIFT_FAIL:
         return s == SHIFT_SQ_RELEASED ? -1 : SHIFT_SQ_FALLBACK;
@@ -29,8 +28,7 @@ static int next_sq(shift_sq_state_t s, shift_event_t e)
     return -1;
 }
 
-static int next_rq(shift_rq_state_t s, shift_event_t e)
-{
+static int next_rq(shift_rq_state_t s, shift_event_t e) {
     switch (e) {
     case SHIFT_FAIL:
         return s == SHIFT_RQ_RELEASED ? -1 : SHIFT_RQ_FALLBACK;
@@ -45,8 +43,7 @@ static int next_rq(shift_rq_state_t s, shift_event_t e)
     return -1;
 }
 
-void shift_transition(shift_states_t *s, shift_event_t event)
-{
+void shift_transition(shift_states_t *s, shift_event_t event) {
     int sq = next_sq(s->sq, event), rq = next_rq(s->rq, event);
     if (sq < 0 || rq < 0) {
         fprintf(stderr, "manapy shift: illegal transition: event %s in states %s/%s\n", event_names[event],

@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* What the program gets for a function of libibverbs that it looks up itself. */
-static void *in_front_of(const char *name, void *found)
-{
+static void *in_front_of(const char *name, void *found) {
     if (!found || strncmp(name, "ibv_", 4) != 0)
         return found;
     const shift_real_t *real = shift_real();
@@ -25,8 +24,7 @@ __attribute__((visibility("hidden"))) void *shift_dlsym(void *handle, const char
     return in_front_of(name, shift_libc_dlsym(handle, name));
 }
 
-__attribute__((visibility("hidden"))) void *shift_dlvsym(void *handle, const char *name, const char *version)
-{
+__attribute__((visibility("hidden"))) void *shift_dlvsym(void *handle, const char *name, const char *version) {
     if (!shift_next_dlvsym)
         shift_find_libc();
     return in_front_of(name, shift_next_dlvsym(handle, name, version));

@@ -41,22 +41,19 @@ typedef struct queues {
 } queues_t;
 
 /* A function of the provider's library, if it is loaded (it must be loaded when one of its devices is open). */
-static void *provider_function(const char *name)
-{
+static void *provider_function(const char *name) {
     void *library = dlopen("libmlx5.so.1", RTLD_NOW | RTLD_NOLOAD);
     return library ? dlsym(library, name) : NULL; /* the library stays open: libibverbs never unloads it, either */
 }
 
-static bool serves(const struct ibv_device *device)
-{
+static bool serves(const struct ibv_device *device) {
     bool (*is_supported)(struct ibv_device *) = (bool (*)(struct ibv_device *))provider_function("mlx5dv_is_supported");
     return is_supported && is_supported((struct ibv_device *)(uintptr_t)device);
 }
 
 static bool power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
 
-static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state)
-{
+static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state) {
     int (*init_obj)(struct mlx5dv_obj *, uint64_t) =
         (int (*)(struct mlx5dv_obj *, uint64_t))provider_function("mlx5dv_init_obj");
     queues_t found = {.qpn = qp->qp_num, .shared_recvs = made->srq != NULL};
@@ -99,8 +96,7 @@ static const void *segment(const queues_t *q, uint32_t block, uint32_t k) {
 }
 
 /* Number of segments of the request that begins at this block; 0: no request begins here. */
-static uint32_t request_at(const queues_t *q, uint32_t block)
-{
+static uint32_t request_at(const queues_t *q, uint32_t block) {
     const struct mlx5_wqe_ctrl_seg *control = segment(q, block, 0);
     uint32_t what = be32toh(control->opmod_idx_opcode), who = be32toh(control->qpn_ds), segments = who & 0xff;
     return (what >> 8 & 0xffff) == (block & 0xffff) && who >> 8 == q->qpn && segments <= MAX_SEGMENTS ? segments : 0;
@@ -110,8 +106,7 @@ static uint32_t blocks(uint32_t segments) { return (segments + BLOCK_SEGMENTS - 
 
 /* Finds the block at which the oldest of the last n requests begins (invariant 1). Returns 0, or an error of
  * shift_rewind_t.sends. */
-static int step_back(const queues_t *q, uint32_t n, uint32_t *first)
-{
+static int step_back(const queues_t *q, uint32_t n, uint32_t *first) {
     const uint32_t end = producer(q, MLX5_SND_DBR);
     uint32_t at = end;
     for (uint32_t i = 0; i < n; i++) {
@@ -132,8 +127,7 @@ static int step_back(const queues_t *q, uint32_t n, uint32_t *first)
 }
 
 /* Copies bytes of the ring from a position on; they may have any content. */
-static void copy_out(const queues_t *q, void *to, size_t from, size_t n)
-{
+static void copy_out(const queues_t *q, void *to, size_t from, size_t n) {
     size_t straight = ring_bytes(q) - from < n ? ring_bytes(q) - from : n;
     memcpy(to, (const char *)q->dv.sq.buf + from, straight);
     memcpy((char *)to + straight, q->dv.sq.buf, n - straight);
@@ -149,8 +143,7 @@ typedef struct payload {
 } payload_t;
 
 /* Decodes the request's segments from k to its end. False if they are invalid. */
-static bool decode_payload(const queues_t *q, uint32_t block, uint32_t k, uint32_t end, payload_t *p)
-{
+static bool decode_payload(const queues_t *q, uint32_t block, uint32_t k, uint32_t end, payload_t *p) {
     p->elements = 0, p->bytes = 0, p->is_inline = false;
     while (k < end) {
         const struct mlx5_wqe_data_seg *data = segment(q, block, k);
@@ -179,8 +172,7 @@ static bool decode_payload(const queues_t *q, uint32_t block, uint32_t k, uint32
 
 /* Decodes the segments of the remote address and, for atomics, the operands, into wr. Returns the number of segments
  * before the payload, or 0 if we can't replay this. */
-static uint32_t decode_operation(const queues_t *q, uint32_t block, uint8_t opcode, struct ibv_send_wr *wr)
-{
+static uint32_t decode_operation(const queues_t *q, uint32_t block, uint8_t opcode, struct ibv_send_wr *wr) {
     const struct mlx5_wqe_raddr_seg *remote = segment(q, block, 1);
     const struct mlx5_wqe_atomic_seg *atomic = segment(q, block, 2);
     switch (opcode) {
@@ -223,8 +215,7 @@ static uint32_t decode_operation(const queues_t *q, uint32_t block, uint8_t opco
     return 2;
 }
 
-static int decode_send(const queues_t *q, uint32_t block, uint64_t wr_id, shift_journal_t *to)
-{
+static int decode_send(const queues_t *q, uint32_t block, uint64_t wr_id, shift_journal_t *to) {
     const struct mlx5_wqe_ctrl_seg *control = segment(q, block, 0);
     uint32_t what = be32toh(control->opmod_idx_opcode), end = request_at(q, block);
     struct ibv_send_wr wr = {.wr_id = wr_id, .imm_data = control->imm};
@@ -245,14 +236,12 @@ static int decode_send(const queues_t *q, uint32_t block, uint64_t wr_id, shift_
 
 static void fenced(void *state) { (void)state; }
 
-static uint32_t failed(void *state)
-{
+static uint32_t failed(void *state) {
     (void)state;
     return 0; /* the hardware writes nothing into the queues */
 }
 
-static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
-{
+static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to) {
     const queues_t *q = state;
     uint32_t block = 0;
     int rc = !wr_ids ? -ENOTSUP : n > q->dv.sq.wqe_cnt ? -ERANGE : step_back(q, n, &block);
@@ -267,8 +256,7 @@ static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
 /* ---- the receive queue: slots of one size. Each is a scatter list that ends with an element of no bytes or at the end
  * of the slot ---- */
 
-static int decode_recv(const queues_t *q, uint32_t index, uint64_t wr_id, shift_journal_t *to)
-{
+static int decode_recv(const queues_t *q, uint32_t index, uint64_t wr_id, shift_journal_t *to) {
     const struct mlx5_wqe_data_seg *data =
         (const void *)((const char *)q->dv.rq.buf + (size_t)(index & (q->dv.rq.wqe_cnt - 1)) * q->dv.rq.stride);
     uint32_t room = q->dv.rq.stride / SEGMENT, n = 0;
@@ -280,8 +268,7 @@ static int decode_recv(const queues_t *q, uint32_t index, uint64_t wr_id, shift_
     return shift_journal_recv(to, &wr) ? 0 : -ENOSPC;
 }
 
-static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
-{
+static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to) {
     const queues_t *q = state;
     if (q->shared_recvs || !wr_ids)
         return -ENOTSUP;

@@ -43,8 +43,7 @@ typedef struct rings {
 
 /* ---- finding the rings ---- */
 
-static bool serves(const struct ibv_device *device)
-{
+static bool serves(const struct ibv_device *device) {
     char path[IBV_SYSFS_PATH_MAX + 16], target[512];
     ssize_t n = readlink(device->ibdev_path, target, sizeof target - 1);
     if (n < 0)
@@ -55,38 +54,33 @@ static bool serves(const struct ibv_device *device)
     return strstr(target, "/devices/virtual/") && access(path, R_OK) == 0;
 }
 
-static uint64_t power_of_two(uint64_t n)
-{
+static uint64_t power_of_two(uint64_t n) {
     uint64_t p = 1;
     while (p < n)
         p <<= 1;
     return p;
 }
 
-static bool fits(const ring_t *r, uint32_t depth, size_t slot)
-{
+static bool fits(const ring_t *r, uint32_t depth, size_t slot) {
     return r->log2_elem_size < 32 &&
            UINT64_C(1) << r->log2_elem_size == power_of_two(slot < CACHE_LINE ? CACHE_LINE : slot) &&
            r->index_mask == power_of_two((uint64_t)depth + 1) - 1 && r->producer_index <= r->index_mask &&
            r->consumer_index <= r->index_mask;
 }
 
-static bool fits_sends(const ring_t *r, const struct ibv_qp_cap *cap)
-{
+static bool fits_sends(const ring_t *r, const struct ibv_qp_cap *cap) {
     size_t list = cap->max_send_sge * sizeof(struct rxe_sge);
     return fits(r, cap->max_send_wr,
                 sizeof(struct rxe_send_wqe) + (cap->max_inline_data > list ? cap->max_inline_data : list));
 }
 
-static bool fits_recvs(const ring_t *r, const struct ibv_qp_cap *cap)
-{
+static bool fits_recvs(const ring_t *r, const struct ibv_qp_cap *cap) {
     return fits(r, cap->max_recv_wr, sizeof(struct rxe_recv_wqe) + cap->max_recv_sge * sizeof(struct rxe_sge));
 }
 
 /* Stores the start addresses of the process's mappings of uverbs devices in an array of the caller. Returns their
  * number. */
-static size_t mappings(uintptr_t *starts, size_t room)
-{
+static size_t mappings(uintptr_t *starts, size_t room) {
     size_t n = 0;
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[4096 + 256];
@@ -98,8 +92,7 @@ static size_t mappings(uintptr_t *starts, size_t room)
     return n;
 }
 
-static ring_t *pointer_at(const struct ibv_qp *qp, size_t offset)
-{
+static ring_t *pointer_at(const struct ibv_qp *qp, size_t offset) {
     ring_t *p;
     memcpy(&p, (const char *)qp + offset, sizeof p);
     return p;
@@ -109,8 +102,7 @@ static ring_t *pointer_at(const struct ibv_qp *qp, size_t offset)
  * type. */
 static _Atomic size_t sends_at, recvs_at;
 
-static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made)
-{
+static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made) {
     uintptr_t *starts = malloc(MAPPINGS * sizeof *starts);
     size_t n = starts ? mappings(starts, MAPPINGS) : 0, size = malloc_usable_size((void *)(uintptr_t)qp), sends = 0,
            recvs = 0;
@@ -135,15 +127,13 @@ static void learn(const struct ibv_qp *qp, const struct ibv_qp_init_attr *made)
 }
 
 /* The ring that the object points to at an offset known from objects like it, or NULL. */
-static ring_t *known(const struct ibv_qp *qp, size_t at)
-{
+static ring_t *known(const struct ibv_qp *qp, size_t at) {
     ring_t *ring = at ? pointer_at(qp, at) : NULL;
     /* msync tests whether the page is mapped */
     return ring && (uintptr_t)ring % PAGE == 0 && msync(ring, PAGE, MS_ASYNC) == 0 ? ring : NULL;
 }
 
-static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state)
-{
+static int attach(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state) {
     if (!sends_at || (!recvs_at && !made->srq))
         learn(qp, made);
     rings_t found = {.sends = known(qp, sends_at), .recvs = made->srq ? NULL : known(qp, recvs_at)};
@@ -169,14 +159,12 @@ static void *slot_at(ring_t *r, uint32_t back) {
 }
 
 /* Do the elements fit behind a slot's fixed part? */
-static bool holds(const ring_t *r, size_t fixed, const struct rxe_dma_info *dma, bool bytes)
-{
+static bool holds(const ring_t *r, size_t fixed, const struct rxe_dma_info *dma, bool bytes) {
     size_t room = (UINT64_C(1) << r->log2_elem_size) - fixed;
     return bytes ? dma->length <= room : dma->num_sge <= room / sizeof(struct rxe_sge);
 }
 
-static int decode_send(const ring_t *r, void *slot, shift_journal_t *to)
-{
+static int decode_send(const ring_t *r, void *slot, shift_journal_t *to) {
     struct rxe_send_wqe *wqe = slot;
     _Static_assert(sizeof(struct rxe_sge) == sizeof(struct ibv_sge), "the provider copies scatter lists as they are");
     struct ibv_sge data = {.addr = (uintptr_t)wqe->dma.inline_data, .length = wqe->dma.length};
@@ -215,8 +203,7 @@ static int decode_send(const ring_t *r, void *slot, shift_journal_t *to)
     return shift_journal_send(to, &wr) ? 0 : -ENOSPC;
 }
 
-static int decode_recv(const ring_t *r, void *slot, shift_journal_t *to)
-{
+static int decode_recv(const ring_t *r, void *slot, shift_journal_t *to) {
     struct rxe_recv_wqe *wqe = slot;
     struct ibv_recv_wr wr = {
         .wr_id = wqe->wr_id, .sg_list = (struct ibv_sge *)wqe->dma.sge, .num_sge = (int)wqe->dma.num_sge};
@@ -244,15 +231,13 @@ static int decode(ring_t *r, int (*one)(const ring_t *r, void *slot, shift_journ
     return 0;
 }
 
-static void fenced(void *state)
-{
+static void fenced(void *state) {
     rings_t *rings = state;
     memcpy(&rings->spare, slot_at(rings->sends, rings->sends->index_mask + 1), sizeof rings->spare);
     rings->kept = true;
 }
 
-static uint32_t failed(void *state)
-{
+static uint32_t failed(void *state) {
     ring_t *r = ((rings_t *)state)->sends;
     uint32_t n = 0;
     while (n <= r->index_mask && ((const struct rxe_send_wqe *)slot_at(r, n + 1))->status != IBV_WC_SUCCESS)
@@ -264,16 +249,14 @@ static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
     return decode(((rings_t *)state)->sends, decode_send, wr_ids, n, to);
 }
 
-static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
-{
+static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to) {
     rings_t *rings = state;
     return rings->recvs ? decode(rings->recvs, decode_recv, wr_ids, n, to) : -ENOTSUP;
 }
 
 /* The slot before the oldest outstanding one has the last request that completed. Its packet numbers are certain; an
  * outstanding request may never have been started, or may have been started again. */
-static int first_psn(void *state, uint32_t n, uint32_t *psn)
-{
+static int first_psn(void *state, uint32_t n, uint32_t *psn) {
     rings_t *rings = state;
     ring_t *r = rings->sends;
     for (uint32_t back = n + 1; back <= r->index_mask + 1 + rings->kept; back++) {
@@ -295,8 +278,7 @@ static uint32_t consumer(const ring_t *r) {
 }
 
 /* The packet number changes with each request, the rest of `at` with each packet. */
-static bool pending(void *state, shift_pending_t *p)
-{
+static bool pending(void *state, shift_pending_t *p) {
     ring_t *r = ((rings_t *)state)->sends;
     uint32_t oldest = consumer(r);
     if (oldest == (producer(r) & r->index_mask))
@@ -308,8 +290,7 @@ static bool pending(void *state, shift_pending_t *p)
     return true;
 }
 
-static bool receivable(void *state)
-{
+static bool receivable(void *state) {
     const ring_t *r = ((rings_t *)state)->recvs;
     return r && consumer(r) != (producer(r) & r->index_mask);
 }

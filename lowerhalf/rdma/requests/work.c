@@ -16,8 +16,7 @@ enum { LINE = 64 };
 
 static size_t bytes(const shift_journal_t *j) { return ((size_t)j->mask + 1) * j->stride; }
 
-static int make(shift_journal_t *j, uint32_t depth, uint32_t max_sge, uint32_t max_inline, size_t head)
-{
+static int make(shift_journal_t *j, uint32_t depth, uint32_t max_sge, uint32_t max_inline, size_t head) {
     /* inline data needs one element */
     shift_journal_t made = {.max_sge = max_sge ? max_sge : 1, .max_inline = max_inline, .head_size = (uint32_t)head};
     while (made.mask < depth - (depth > 0))
@@ -33,18 +32,15 @@ static int make(shift_journal_t *j, uint32_t depth, uint32_t max_sge, uint32_t m
     return 0;
 }
 
-int shift_journal_sends(shift_journal_t *j, uint32_t depth, uint32_t max_sge, uint32_t max_inline)
-{
+int shift_journal_sends(shift_journal_t *j, uint32_t depth, uint32_t max_sge, uint32_t max_inline) {
     return make(j, depth, max_sge, max_inline, sizeof(shift_send_t));
 }
 
-int shift_journal_recvs(shift_journal_t *j, uint32_t depth, uint32_t max_sge)
-{
+int shift_journal_recvs(shift_journal_t *j, uint32_t depth, uint32_t max_sge) {
     return make(j, depth, max_sge, 0, sizeof(shift_recv_t));
 }
 
-void shift_journal_free(shift_journal_t *j)
-{
+void shift_journal_free(shift_journal_t *j) {
     if (j->slots)
         munmap(j->slots, bytes(j));
     *j = (shift_journal_t){0};
@@ -55,8 +51,7 @@ static struct ibv_sge *scatter_of(const shift_journal_t *j, void *entry) {
 }
 
 /* Returns the number of bytes of a scatter list. Copies the list to `to` unless that is NULL. */
-static uint64_t take(struct ibv_sge *to, const struct ibv_sge *list, int n)
-{
+static uint64_t take(struct ibv_sge *to, const struct ibv_sge *list, int n) {
     uint64_t sum = 0;
     for (int i = 0; i < n; i++) {
         if (to)
@@ -80,8 +75,7 @@ static __attribute__((noinline)) uint64_t copy_inline(const shift_journal_t *j, 
     return length;
 }
 
-shift_send_t *shift_journal_send(shift_journal_t *j, const struct ibv_send_wr *wr)
-{
+shift_send_t *shift_journal_send(shift_journal_t *j, const struct ibv_send_wr *wr) {
     bool bytes = wr->send_flags & IBV_SEND_INLINE;
     if (shift_journal_full(j) || wr->num_sge < 0 || (!bytes && (uint32_t)wr->num_sge > j->max_sge))
         return NULL;
@@ -104,8 +98,7 @@ shift_send_t *shift_journal_send(shift_journal_t *j, const struct ibv_send_wr *w
     return entry;
 }
 
-shift_recv_t *shift_journal_recv(shift_journal_t *j, const struct ibv_recv_wr *wr)
-{
+shift_recv_t *shift_journal_recv(shift_journal_t *j, const struct ibv_recv_wr *wr) {
     if (shift_journal_full(j) || wr->num_sge < 0 || (uint32_t)wr->num_sge > j->max_sge)
         return NULL;
     shift_recv_t *entry = shift_journal_at(j, j->next++);

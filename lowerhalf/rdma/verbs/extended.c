@@ -37,8 +37,7 @@ static struct ibv_qp_ex drafters;
 
 static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q);
 
-static void start(struct ibv_qp_ex *x)
-{
+static void start(struct ibv_qp_ex *x) {
     shift_thread_t *me = shift_enter(&x->qp_base);
     shift_qp_t *q = of_qp(x);
     if (__builtin_expect(__atomic_load_n(&q->straight, __ATOMIC_ACQUIRE), 1)) {
@@ -51,8 +50,7 @@ static void start(struct ibv_qp_ex *x)
     start_draft(x, q);
 }
 
-static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q)
-{
+static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q) {
     pthread_mutex_lock(&q->drafting);
     if (q->straight) { /* straight again */
         pthread_mutex_unlock(&q->drafting);
@@ -69,15 +67,13 @@ static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q)
     q->draft_error = 0;
 }
 
-static void end(shift_qp_t *q)
-{
+static void end(shift_qp_t *q) {
     q->draft.first = q->draft.next;
     pthread_mutex_unlock(&q->drafting);
 }
 
 /* Begins a request. wr_id and flags are those that the program has set in the object. */
-static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
-{
+static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode) {
     shift_qp_t *q = of_qp(x);
     struct ibv_send_wr wr = {
         .wr_id = x->wr_id, .opcode = opcode, .send_flags = x->wr_flags & ~(unsigned)IBV_SEND_INLINE};
@@ -94,8 +90,7 @@ static shift_send_t *latest(shift_qp_t *q) {
     return q->draft.next > q->draft.first ? shift_journal_at(&q->draft, q->draft.next - 1) : NULL;
 }
 
-static int complete_draft(struct ibv_qp_ex *x, shift_qp_t *q)
-{
+static int complete_draft(struct ibv_qp_ex *x, shift_qp_t *q) {
     struct ibv_send_wr *bad, *head = NULL, **at = &head;
     int r = q->draft_error;
     for (uint64_t s = q->draft.first; s < q->draft.next; s++) {
@@ -111,8 +106,7 @@ static int complete_draft(struct ibv_qp_ex *x, shift_qp_t *q)
 }
 
 /* `writing` is true only in the thread that owns the section, because that thread holds the provider's lock. */
-static int complete(struct ibv_qp_ex *x)
-{
+static int complete(struct ibv_qp_ex *x) {
     shift_thread_t *me = shift_enter(&x->qp_base);
     shift_qp_t *q = of_qp(x);
     if (__builtin_expect(q->writing, 1)) {
@@ -126,8 +120,7 @@ static int complete(struct ibv_qp_ex *x)
     return complete_draft(x, q);
 }
 
-static void give_up(struct ibv_qp_ex *x)
-{
+static void give_up(struct ibv_qp_ex *x) {
     shift_thread_t *me = shift_enter(&x->qp_base);
     shift_qp_t *q = of_qp(x);
     if (q->writing) {
@@ -139,8 +132,7 @@ static void give_up(struct ibv_qp_ex *x)
     shift_leave(me);
 }
 
-static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm)
-{
+static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm) {
     struct ibv_send_wr *wr = begin(x, opcode);
     wr->wr.rdma.rkey = rkey;
     wr->wr.rdma.remote_addr = address;
@@ -170,8 +162,7 @@ static void atomic(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey
     wr->wr.atomic.swap = swap;
 }
 
-static void compare_swap(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, uint64_t compare, uint64_t swap)
-{
+static void compare_swap(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, uint64_t compare, uint64_t swap) {
     atomic(x, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address, compare, swap);
 }
 
@@ -179,8 +170,7 @@ static void fetch_add(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, uint
     atomic(x, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0);
 }
 
-static void set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *list)
-{
+static void set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *list) {
     shift_qp_t *q = of_qp(x);
     shift_send_t *e = latest(q);
     if (!e)
@@ -193,14 +183,12 @@ static void set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *li
     e->wr.num_sge = (int)n;
 }
 
-static void set_sge(struct ibv_qp_ex *x, uint32_t lkey, uint64_t address, uint32_t length)
-{
+static void set_sge(struct ibv_qp_ex *x, uint32_t lkey, uint64_t address, uint32_t length) {
     set_sge_list(x, 1, &(struct ibv_sge){.addr = address, .length = length, .lkey = lkey});
 }
 
 /* Copies at once, because the program may reuse its buffers before wr_complete. */
-static void set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv_data_buf *list)
-{
+static void set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv_data_buf *list) {
     shift_qp_t *q = of_qp(x);
     shift_send_t *e = latest(q);
     if (!e)
@@ -220,14 +208,12 @@ static void set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv
     e->wr.send_flags |= IBV_SEND_INLINE;
 }
 
-static void set_inline_data(struct ibv_qp_ex *x, void *address, size_t length)
-{
+static void set_inline_data(struct ibv_qp_ex *x, void *address, size_t length) {
     set_inline_data_list(x, 1, &(struct ibv_data_buf){.addr = address, .length = length});
 }
 
 /* False if the provider gave no extended queue pair, or there is no memory. */
-bool shift_extend_qp(shift_qp_t *q, uint64_t operations)
-{
+bool shift_extend_qp(shift_qp_t *q, uint64_t operations) {
     static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
                                   IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
                                   IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
@@ -271,16 +257,14 @@ static shift_cq_t *of_cq(struct ibv_cq_ex *x) { return shift_map_get(&shift_cqs,
 
 /* Takes the provider's current completion by value: it is handled like those that ibv_poll_cq finds. After an error the
  * other members are undefined. */
-static bool hide(shift_cq_t *c, const struct ibv_cq_ex *x)
-{
+static bool hide(shift_cq_t *c, const struct ibv_cq_ex *x) {
     struct ibv_cq_ex *current = (struct ibv_cq_ex *)(uintptr_t)x;
     struct ibv_wc wc = {.wr_id = x->wr_id, .status = x->status, .vendor_err = c->provider->read_vendor_err(current)};
     wc.qp_num = c->provider->read_qp_num ? c->provider->read_qp_num(current) : 0;
     return shift_stash(c, 1, &wc);
 }
 
-static int next_emulated(struct ibv_cq_ex *x, shift_cq_t *c)
-{
+static int next_emulated(struct ibv_cq_ex *x, shift_cq_t *c) {
     int n = shift_poll_cq(c->cq, 1, &c->current);
     if (n != 1)
         return n == 0 ? ENOENT : EINVAL;
@@ -290,15 +274,13 @@ static int next_emulated(struct ibv_cq_ex *x, shift_cq_t *c)
 }
 
 /* Called after a straight section in which something became special. */
-static void look_after(shift_cq_t *c)
-{
+static void look_after(shift_cq_t *c) {
     pthread_mutex_lock(&c->o.device->lock);
     shift_gather(c);
     pthread_mutex_unlock(&c->o.device->lock);
 }
 
-static void read_with(struct ibv_cq_ex *x, const struct ibv_cq_ex *functions)
-{
+static void read_with(struct ibv_cq_ex *x, const struct ibv_cq_ex *functions) {
     memcpy((char *)x + READERS, (const char *)functions + READERS, READERS_END - READERS);
 }
 
@@ -306,8 +288,7 @@ static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr);
 static struct ibv_cq_ex readers;
 
 /* With c->polling held. */
-static void emulate(struct ibv_cq_ex *x, shift_cq_t *c)
-{
+static void emulate(struct ibv_cq_ex *x, shift_cq_t *c) {
     if (c->emulated)
         return;
     __atomic_store_n(&c->emulated, true, __ATOMIC_RELEASE);
@@ -316,8 +297,7 @@ static void emulate(struct ibv_cq_ex *x, shift_cq_t *c)
     read_with(x, &readers);
 }
 
-static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, shift_cq_t *c)
-{
+static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, shift_cq_t *c) {
     if (attr->comp_mask)
         return EINVAL;
     pthread_mutex_lock(&c->polling);
@@ -338,8 +318,7 @@ static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, sh
 /* A straight section has met an error. The error takes the slow path, and the rest of the section becomes one of ours.
  * (It can't be continued: at the end of the queue, next_poll of Soft-RoCE's provider in rdma-core 44 loses its
  * position.) */
-static int turn(struct ibv_cq_ex *x, shift_cq_t *c)
-{
+static int turn(struct ibv_cq_ex *x, shift_cq_t *c) {
     if (!hide(c, x))
         return 0;
     shift_thread_t *me = shift_enter(x);
@@ -351,8 +330,7 @@ static int turn(struct ibv_cq_ex *x, shift_cq_t *c)
     return next_emulated(x, c);
 }
 
-static int next_poll(struct ibv_cq_ex *x)
-{
+static int next_poll(struct ibv_cq_ex *x) {
     shift_cq_t *c = of_cq(x);
     if (__builtin_expect(!c->reading, 0))
         return next_emulated(x, c);
@@ -360,8 +338,7 @@ static int next_poll(struct ibv_cq_ex *x)
     return __builtin_expect(r == 0 && x->status != IBV_WC_SUCCESS, 0) ? turn(x, c) : r;
 }
 
-static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
-{
+static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr) {
     shift_thread_t *me = shift_enter(x);
     shift_cq_t *c = of_cq(x);
     if (__builtin_expect(
@@ -381,8 +358,7 @@ static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
     return r;
 }
 
-static void end_poll(struct ibv_cq_ex *x)
-{
+static void end_poll(struct ibv_cq_ex *x) {
     shift_thread_t *me = shift_enter(x);
     shift_cq_t *c = of_cq(x);
     bool straight = c->reading;
@@ -412,8 +388,7 @@ READER(uint8_t, read_sl, sl)
 READER(uint8_t, read_dlid_path_bits, dlid_path_bits)
 
 /* Fields that an ordinary completion doesn't have (time stamps, tags) are not available for completions of a backup. */
-bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr)
-{
+bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr) {
     static const uint64_t held = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
                                  IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |
                                  IBV_WC_EX_WITH_DLID_PATH_BITS;
@@ -423,8 +398,7 @@ bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr)
            !(flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
 }
 
-void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x)
-{
+void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x) {
     struct ibv_cq_ex *provider = malloc(sizeof *provider);
     if (!provider) {
         shift_report("no memory for a completion queue: ibv_start_poll shows it as its provider does");

@@ -16,8 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {
     struct ibv_pd *pd = shift_real()->alloc_pd(context);
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     shift_pd_t *p = pd && d ? calloc(1, sizeof *p) : NULL;
@@ -33,8 +32,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 /* For the backups it is the protection domain that it was made of. A thread domain is omitted: it would let the
  * provider omit its locks, but the worker uses the program's objects, too. */
-struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
-{
+struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     struct ibv_parent_domain_init_attr mine = *attr;
     if (d->paths > 1)
@@ -46,8 +44,7 @@ struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv
     return pd;
 }
 
-EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
-{
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) {
     shift_pd_t *p = shift_map_get(&shift_pds, (uintptr_t)pd);
     int r = shift_real()->dealloc_pd(pd);
     if (r != 0 || !p)
@@ -64,15 +61,13 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
     return r;
 }
 
-static void free_mr(shift_mr_t *m)
-{
+static void free_mr(shift_mr_t *m) {
     shift_memory_close(&m->memory);
     free(m);
 }
 
 /* `asked`: the arguments, also for the backups. */
-static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shift_memory_t *asked)
-{
+static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shift_memory_t *asked) {
     shift_pd_t *p = mr ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
     shift_mr_t *m = p ? calloc(1, sizeof *m) : NULL;
     if (!m)
@@ -95,8 +90,7 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
 
 /* Memory is limited (RLIMIT_MEMLOCK): registrations on backups must not keep the program from registering its own.
  * Returns whether any were released. */
-static bool give_back_mrs(const struct ibv_pd *pd)
-{
+static bool give_back_mrs(const struct ibv_pd *pd) {
     shift_device_t *d = errno == ENOMEM ? shift_map_get(&shift_devices, (uintptr_t)pd->context) : NULL;
     bool any = false;
     if (!d)
@@ -136,20 +130,18 @@ static bool give_back_mrs(const struct ibv_pd *pd)
         mr_ || !give_back_mrs(pd) ? mr_ : (verb);                                                                      \
     })
 
-EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
-{
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) {
     shift_memory_t asked = {.address = addr, .length = length, .iova = (uintptr_t)addr, .access = access};
     return record_mr(pd, REGISTER(pd, shift_real()->reg_mr(pd, addr, length, access)), &asked);
 }
 
-EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
-{
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access) {
     shift_memory_t asked = {.address = addr, .length = length, .iova = iova, .access = access};
     return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access)), &asked);
 }
 
-EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
-{
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                       unsigned int access) {
     shift_memory_t asked = {.address = addr, .length = length, .iova = iova, .access = (int)access};
     return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access)), &asked);
 }
@@ -161,8 +153,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
     return record_mr(pd, shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access), &asked);
 }
 
-static void forget_mr(struct ibv_mr *mr)
-{
+static void forget_mr(struct ibv_mr *mr) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
     shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
     if (!m || m->mr != mr)
@@ -181,14 +172,12 @@ static void forget_mr(struct ibv_mr *mr)
     free_mr(m);
 }
 
-EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
-{
+EXPORT int ibv_dereg_mr(struct ibv_mr *mr) {
     forget_mr(mr);
     return shift_real()->dereg_mr(mr);
 }
 
-EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
-{
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
     shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
     shift_memory_t now = m ? m->memory : (shift_memory_t){0};

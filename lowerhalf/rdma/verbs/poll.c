@@ -8,8 +8,7 @@
 #include "objects/completions.h"
 #include "verbs/verbs.h"
 
-static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc)
-{
+static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc) {
     shift_device_t *d = c->o.device;
     pthread_mutex_lock(&d->lock);
     shift_gather(c);
@@ -31,8 +30,7 @@ static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc)
     return r;
 }
 
-static bool all_good(int n, const struct ibv_wc *wc)
-{
+static bool all_good(int n, const struct ibv_wc *wc) {
     unsigned bad = 0;
     for (int i = 0; i < n; i++)
         bad |= wc[i].status;
@@ -40,8 +38,7 @@ static bool all_good(int n, const struct ibv_wc *wc)
 }
 
 /* For a CQ with a queue pair that keeps a journal. */
-static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc)
-{
+static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc) {
     shift_device_t *d = c->o.device;
     shift_spin_lock(&c->lock);
     if (unlikely(__atomic_load_n(&c->special, __ATOMIC_ACQUIRE))) {
@@ -64,8 +61,7 @@ static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc)
     return r;
 }
 
-int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
-{
+int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc) {
     shift_thread_t *me = shift_enter(cq);
     shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
     if (likely(c && __atomic_load_n(&c->straight, __ATOMIC_ACQUIRE))) {
@@ -80,8 +76,7 @@ int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 
 /* ---- events ---- */
 
-int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only)
-{
+int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only) {
     shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
     if (unlikely(!c))
         return shift_provider_verbs(cq->context)->req_notify_cq(cq, solicited_only);

@@ -15,8 +15,7 @@
 #include <errno.h>
 
 /* For status displays. Threads that post at the same time may lose a few counts; a lock would cost too much. */
-static void count(shift_qp_t *q, const struct ibv_send_wr *wr, const struct ibv_send_wr *end)
-{
+static void count(shift_qp_t *q, const struct ibv_send_wr *wr, const struct ibv_send_wr *end) {
     uint64_t posted = 0, bytes = 0;
     for (; wr != end; wr = wr->next, posted++)
         for (int i = 0; i < wr->num_sge; i++)
@@ -27,8 +26,7 @@ static void count(shift_qp_t *q, const struct ibv_send_wr *wr, const struct ibv_
 
 /* A post that can't go directly to the default leg: appends it to the journal, and posts as many entries as the state
  * allows. */
-static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
+static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     int r = 0;
     pthread_mutex_lock(&q->o.device->lock);
     if (q->states.sq == SHIFT_SQ_RELEASED || q->straight) {
@@ -55,8 +53,7 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
 /* The journal has the depth that the program requested for the queue. A provider may accept more (Soft-RoCE frees a
  * slot at the acknowledgement, not at the poll). Then the oldest requests are acknowledged. Their completions have not
  * been polled yet, and will find nothing to retire. */
-static bool make_room(shift_qp_t *q)
-{
+static bool make_room(shift_qp_t *q) {
     shift_spin_lock(&q->send_cq->lock);
     shift_spin_lock(&q->lock);
     bool room = q->direct && shift_journal_full(&q->sends);
@@ -76,8 +73,7 @@ static bool gone(int error) {
 }
 
 /* The provider has refused a post permanently: begins a switch. False: no other path is left. */
-static bool fails_over(shift_qp_t *q, int error)
-{
+static bool fails_over(shift_qp_t *q, int error) {
     if (!gone(error) || q->plain)
         return false;
     pthread_mutex_lock(&q->o.device->lock);
@@ -91,8 +87,7 @@ static bool fails_over(shift_qp_t *q, int error)
 int shift_post_failed(shift_qp_t *q, int error) { return fails_over(q, error) ? 0 : error; }
 
 /* Handles the requests from `left` on. NULL: the provider has accepted all, but can't send them. */
-static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, struct ibv_send_wr **bad)
-{
+static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, struct ibv_send_wr **bad) {
     if (fails_over(q, r))
         return left ? post_send_slowly(q, left, bad) : 0;
     *bad = left;
@@ -100,8 +95,7 @@ static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, str
 }
 
 /* For a queue pair with a journal. */
-static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
+static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     shift_spin_lock(&q->lock);
     if (unlikely(!q->direct || q->unread)) {
         shift_spin_unlock(&q->lock);
@@ -138,8 +132,7 @@ static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_sen
     return likely(r == 0) ? 0 : post_send_refused(q, r, left, bad);
 }
 
-int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
+int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     shift_thread_t *me = shift_enter(qp);
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     if (likely(q && __atomic_load_n(&q->straight, __ATOMIC_ACQUIRE))) {
@@ -153,8 +146,7 @@ int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_w
     return q ? post_send_noted(q, wr, bad) : shift_provider_verbs(qp->context)->post_send(qp, wr, bad);
 }
 
-static int post_recv_slowly(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+static int post_recv_slowly(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     int r = 0;
     pthread_mutex_lock(&q->o.device->lock);
     if (q->states.rq == SHIFT_RQ_RELEASED || q->straight) {
@@ -174,8 +166,7 @@ static int post_recv_slowly(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_re
     return r;
 }
 
-static int post_recv_noted(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+static int post_recv_noted(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     shift_spin_lock(&q->lock);
     if (unlikely(!q->direct || q->unread)) {
         shift_spin_unlock(&q->lock);
@@ -198,8 +189,7 @@ static int post_recv_noted(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_rec
     return r;
 }
 
-int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     shift_thread_t *me = shift_enter(qp);
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     if (likely(q && __atomic_load_n(&q->straight, __ATOMIC_ACQUIRE))) {

@@ -21,8 +21,7 @@
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 
-EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
-{
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device) {
     struct ibv_context *context = shift_real()->open_device(device);
     if (!context || !getenv("MANAPY_SHIFT_AGENT"))
         return context;
@@ -44,8 +43,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     return context;
 }
 
-EXPORT int ibv_close_device(struct ibv_context *context)
-{
+EXPORT int ibv_close_device(struct ibv_context *context) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     if (d) {
         shift_worker_stop(d);
@@ -58,8 +56,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
     return shift_real()->close_device(context);
 }
 
-static shift_cq_t *record_cq(struct ibv_cq *cq)
-{
+static shift_cq_t *record_cq(struct ibv_cq *cq) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)cq->context);
     shift_cq_t *c = d ? calloc(1, sizeof *c) : NULL;
     if (!c)
@@ -83,8 +80,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
     return cq;
 }
 
-static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
-{
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     struct ibv_cq_init_attr_ex mine = *attr;
     bool can = shift_can_extend_cq(attr);
@@ -103,8 +99,7 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
     return x;
 }
 
-EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
-{
+EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe) {
     shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
     int r = shift_real()->resize_cq(cq, cqe);
     if (r == 0 && c) {
@@ -117,8 +112,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
     return r;
 }
 
-EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
-{
+EXPORT int ibv_destroy_cq(struct ibv_cq *cq) {
     shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
     if (c && c->bell) { /* it uses the queue */
         shift_real()->destroy_qp(c->bell);
@@ -140,8 +134,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
     return r;
 }
 
-EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
-{
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
     int r = shift_real()->get_cq_event(channel, cq, cq_context);
     shift_cq_t *c = r == 0 ? shift_map_get(&shift_cqs, (uintptr_t)*cq) : NULL;
     if (c)
@@ -149,8 +142,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
     return r;
 }
 
-EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr) {
     struct ibv_srq_init_attr asked = *attr;
     struct ibv_srq *srq = shift_real()->create_srq(pd, attr);
     shift_pd_t *p = srq ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
@@ -160,8 +152,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 }
 
 /* If the new size is too small, receives wait, and fail at the next post. */
-EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
+EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask) {
     shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
     int r = shift_real()->modify_srq(srq, attr, mask);
     if (r == 0 && s && (mask & IBV_SRQ_MAX_WR)) {
@@ -175,8 +166,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
     return r;
 }
 
-EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
-{
+EXPORT int ibv_destroy_srq(struct ibv_srq *srq) {
     shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
     if (s)
         shift_srq_close_taps(s);
@@ -186,8 +176,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
     return r;
 }
 
-static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t *q)
-{
+static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t *q) {
     if (attr->qp_type != IBV_QPT_RC)
         return "queue pairs of another type than RC";
     if (attr->srq && !q->srq)
@@ -198,8 +187,7 @@ static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t
 }
 
 /* Without a rewind, polls must retire completions. */
-static void keep_notes(shift_qp_t *q)
-{
+static void keep_notes(shift_qp_t *q) {
     shift_cq_t *both[] = {q->send_cq, q->recv_cq};
     for (int i = 0; i < 2 && !q->rewinds; i++) {
         shift_spin_lock(&both[i]->lock);
@@ -210,8 +198,7 @@ static void keep_notes(shift_qp_t *q)
 }
 
 /* `operations`: those that must be available as ibv_wr_*; 0: none */
-static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, uint64_t operations)
-{
+static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, uint64_t operations) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)qp->context);
     shift_qp_t *q = d ? aligned_alloc(64, sizeof *q) : NULL;
     if (!q)
@@ -268,16 +255,14 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     shift_object_add(&q->o, SHIFT_QP, d);
 }
 
-EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
-{
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr) {
     struct ibv_qp *qp = shift_real()->create_qp(pd, attr);
     if (qp)
         record_qp(qp, attr, 0);
     return qp;
 }
 
-static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
-{
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     struct ibv_qp *qp = d->create_qp_ex(context, attr);
     if (!qp)
@@ -294,8 +279,7 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 
 /* With these values (perftest's and UCX's defaults) Soft-RoCE retries for ever: no error would show that the path is
  * cut. */
-static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *attr, int mask)
-{
+static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *attr, int mask) {
     if (!d->rxe)
         return;
     if ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt == 7)
@@ -306,22 +290,19 @@ static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *at
 
 /* A queue pair that has only received so far goes to RTS; a leg that we have connected again is in RTS already. Device
  * lock held. */
-static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
-{
+static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask) {
     const shift_leg_t *own = &q->legs[0];
     return q->linked && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTS && q->state == IBV_QPS_RTR &&
            (q->path || own->generation || own->fenced);
 }
 
 /* Does this end the connection, or our knowledge of it? A reset of a new queue pair does not. */
-static bool ends(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
-{
+static bool ends(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask) {
     bool reset = attr->qp_state == IBV_QPS_RESET && q->state != IBV_QPS_RESET;
     return (mask & IBV_QP_STATE) && (reset || attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_SQD);
 }
 
-EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
-{
+EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     if (!q || q->plain) {
         /* Report this only now: UCX opens all devices, but connects only on those that it uses. */
@@ -399,8 +380,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 /* The default leg may be in the error state without the program's knowledge. The program continues to see the
  * attributes that it has set. */
-EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
-{
+EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init) {
     int r = shift_real()->query_qp(qp, attr, mask, init);
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     if (r == 0 && q && !q->plain && q->linked && q->states.sq != SHIFT_SQ_RELEASED && attr->qp_state != q->state) {
@@ -413,14 +393,12 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, s
 }
 
 /* Waits for a noted poll that found the queue pair before it was removed. */
-static void let_go(shift_cq_t *c)
-{
+static void let_go(shift_cq_t *c) {
     shift_spin_lock(&c->lock);
     shift_spin_unlock(&c->lock);
 }
 
-EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
-{
+EXPORT int ibv_destroy_qp(struct ibv_qp *qp) {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     uint32_t number = qp->qp_num;
     if (!q)
@@ -461,8 +439,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 }
 
 /* Events that the program need not see: problems of its queue pairs that we handle, and a port that went down. */
-static bool hidden(shift_device_t *d, const struct ibv_async_event *e)
-{
+static bool hidden(shift_device_t *d, const struct ibv_async_event *e) {
     bool trouble = e->event_type == IBV_EVENT_QP_FATAL || e->event_type == IBV_EVENT_QP_REQ_ERR ||
                    e->event_type == IBV_EVENT_QP_ACCESS_ERR;
     bool last = e->event_type == IBV_EVENT_QP_LAST_WQE_REACHED; /* from a leg that we have fenced */
@@ -479,8 +456,7 @@ static bool hidden(shift_device_t *d, const struct ibv_async_event *e)
 
 /* A program that was told of an event and then finds none (the descriptor does not block) may treat this as a failure,
  * as UCX does. So it gets a true event: a port is active. */
-EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-{
+EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
     for (bool hid = false;; hid = true) {
         int r = shift_real()->get_async_event(context, event);
         shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);

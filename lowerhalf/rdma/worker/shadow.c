@@ -56,16 +56,14 @@ struct __attribute__((packed)) qp_value {
         pthread_mutex_lock(&(d)->lock);                                                                                \
     } while (0)
 
-static bool shadow_pd(shift_device_t *d, shift_pd_t *p)
-{
+static bool shadow_pd(shift_device_t *d, shift_pd_t *p) {
     for (int i = 1; i < d->paths; i++)
         if (d->path[i].usable && !p->on[i])
             UNLOCKED(d, p->on[i] = shift_real()->alloc_pd(d->path[i].context));
     return true;
 }
 
-static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
-{
+static bool shadow_mr(shift_device_t *d, shift_mr_t *m) {
     uint32_t keys[SHIFT_PATHS] = {m->mr->rkey};
     for (int i = 1; i < d->paths; i++) {
         struct ibv_pd *pd = m->pd->on[i];
@@ -92,8 +90,7 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
     return true;
 }
 
-static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
-{
+static bool shadow_cq(shift_device_t *d, shift_cq_t *c) {
     for (int i = 1; i < d->paths; i++)
         if (d->path[i].usable && !c->on[i]) {
             struct ibv_cq *cq;
@@ -108,8 +105,7 @@ static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
     return true;
 }
 
-static bool shadow_srq(shift_device_t *d, shift_srq_t *s)
-{
+static bool shadow_srq(shift_device_t *d, shift_srq_t *s) {
     for (int i = 1; i < d->paths; i++) {
         struct ibv_srq_init_attr init = {.attr = {.max_wr = s->max_wr, .max_sge = s->max_sge}};
         struct ibv_srq *srq;
@@ -126,8 +122,7 @@ static bool shadow_srq(shift_device_t *d, shift_srq_t *s)
     return true;
 }
 
-static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
-{
+static bool make_leg(shift_device_t *d, shift_qp_t *q, int path) {
     shift_leg_t *leg = &q->legs[path];
     struct ibv_qp_init_attr init = q->init;
     if (!q->pd->on[path] || !q->send_cq->on[path] || !q->recv_cq->on[path] || (q->srq && !q->srq->on[path].srq))
@@ -148,8 +143,7 @@ static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
     return shift_map_put(&d->path[path].qps, qp->qp_num, q) == 0;
 }
 
-static bool publish_qp(shift_device_t *d, shift_qp_t *q)
-{
+static bool publish_qp(shift_device_t *d, shift_qp_t *q) {
     struct qp_value v = {.device = d->id,
                          .dest_qpn = q->attr.dest_qp_num,
                          .expected_psn = q->attr.rq_psn & SHIFT_PSN_MASK,
@@ -167,8 +161,7 @@ static bool publish_qp(shift_device_t *d, shift_qp_t *q)
 }
 
 /* Is the value that was found in the store under the peer's name really the peer's? */
-static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *found)
-{
+static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *found) {
     struct qp_value v;
     memcpy(&v, found->value, sizeof v);
     if (found->size != sizeof v || v.dest_qpn != q->qp->qp_num ||
@@ -206,8 +199,7 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
 }
 
 /* True: the only step left is to find its peer, or there is none. */
-static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
-{
+static bool shadow_qp(shift_device_t *d, shift_qp_t *q) {
     bool any = false;
     for (int i = 1; i < d->paths; i++) {
         if (d->path[i].usable && !q->legs[i].qp && !make_leg(d, q, i))
@@ -227,14 +219,12 @@ static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
 }
 
 /* A side that only receives may never go to RTS: then it has no number to compare. */
-static bool look_now(const shift_qp_t *q, uint64_t now)
-{
+static bool look_now(const shift_qp_t *q, uint64_t now) {
     return q->published && now >= q->next_look && (q->state == IBV_QPS_RTS || now - q->since >= RECEIVER_NS);
 }
 
 /* Its peer is known: connects the backups' legs. True: this is finished. */
-static bool connect_legs(shift_device_t *d, shift_qp_t *q)
-{
+static bool connect_legs(shift_device_t *d, shift_qp_t *q) {
     bool any = false;
     for (int i = 1; i < d->paths; i++) {
         if (!q->legs[i].qp || !q->legs[i].peer_qpn)
@@ -255,15 +245,13 @@ static bool connect_legs(shift_device_t *d, shift_qp_t *q)
     return true;
 }
 
-static void release(shift_device_t *d, shift_object_t *o)
-{
+static void release(shift_device_t *d, shift_object_t *o) {
     o->busy = false;
     pthread_cond_broadcast(&d->idle);
 }
 
 /* Queries the peers of these queue pairs, which are busy, in one request, and continues with those that are found. */
-static void find_peers(shift_device_t *d, shift_qp_t **of, int n)
-{
+static void find_peers(shift_device_t *d, shift_qp_t **of, int n) {
     shift_kv_found_t asked[SHIFT_KV_BATCH];
     int r;
     for (int i = 0; i < n; i++)
@@ -280,8 +268,7 @@ static void find_peers(shift_device_t *d, shift_qp_t **of, int n)
     }
 }
 
-static bool shadow(shift_device_t *d, shift_object_t *o)
-{
+static bool shadow(shift_device_t *d, shift_object_t *o) {
     switch (o->kind) {
     case SHIFT_PD:
         return shadow_pd(d, (shift_pd_t *)o);
@@ -294,8 +281,7 @@ static bool shadow(shift_device_t *d, shift_object_t *o)
     }
 }
 
-void shift_shadow_step(shift_device_t *d)
-{
+void shift_shadow_step(shift_device_t *d) {
     if (!d->work)
         return;
     uint64_t begun = shift_now();

@@ -22,8 +22,7 @@ enum { SWITCHING_MS = 2, TURN_NS = 3000000, GAP_US = 50 };
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-static void take_events(shift_device_t *d, int path)
-{
+static void take_events(shift_device_t *d, int path) {
     struct ibv_cq *cq;
     void *context;
     while (shift_real()->get_cq_event(d->path[path].channel, &cq, &context) == 0) {
@@ -33,8 +32,7 @@ static void take_events(shift_device_t *d, int path)
 }
 
 /* The port that carries the traffic went down: don't wait until the retries run out. */
-static void port_event(shift_device_t *d, int path, bool up)
-{
+static void port_event(shift_device_t *d, int path, bool up) {
     d->path[path].port_up = up;
     for (shift_object_t *o = d->objects; o && !up; o = o->next) {
         shift_qp_t *q = (shift_qp_t *)o;
@@ -45,8 +43,7 @@ static void port_event(shift_device_t *d, int path, bool up)
         shift_link_down(l, path, true);
 }
 
-static void take_async(shift_device_t *d, int path)
-{
+static void take_async(shift_device_t *d, int path) {
     struct ibv_async_event e;
     while (shift_real()->get_async_event(d->path[path].context, &e) == 0) {
         bool port = (e.event_type == IBV_EVENT_PORT_ERR || e.event_type == IBV_EVENT_PORT_ACTIVE) &&
@@ -64,8 +61,7 @@ static void take_async(shift_device_t *d, int path)
 }
 
 /* ms until the worker must do something without being woken */
-static int patience(shift_device_t *d, int *set_up)
-{
+static int patience(shift_device_t *d, int *set_up) {
     int ms = 1000;
     if (d->cursor || d->unsaid > 0)
         return 0;
@@ -101,8 +97,7 @@ static int patience(shift_device_t *d, int *set_up)
 }
 
 /* Gathers stashed completions, because the thread that stashed them could not. */
-static void gather_stashed(shift_device_t *d)
-{
+static void gather_stashed(shift_device_t *d) {
     for (shift_object_t *o = d->objects; o; o = o->next)
         if (o->kind == SHIFT_CQ && shift_stashed((shift_cq_t *)o)) {
             shift_gather((shift_cq_t *)o);
@@ -111,23 +106,20 @@ static void gather_stashed(shift_device_t *d)
         }
 }
 
-static void poll_links(shift_device_t *d)
-{
+static void poll_links(shift_device_t *d) {
     for (int p = 0; p < d->paths; p++)
         if (d->path[p].usable)
             shift_link_poll(d, p);
 }
 
-static void flush_links(shift_device_t *d)
-{
+static void flush_links(shift_device_t *d) {
     for (shift_link_t *l = d->links; l; l = l->next)
         shift_link_flush(l);
 }
 
 /* Advances the queue pairs that are switching, and does what their shared receive queues need. There are few of them
  * (AT_ONCE of begin.c) unless the peer is stuck. This takes no more time than the others have had. */
-static void step_under_way(shift_device_t *d)
-{
+static void step_under_way(shift_device_t *d) {
     uint64_t since = shift_now();
     d->round++;
     for (shift_qp_t *q = d->active, *next; q && shift_now() - since < TURN_NS; q = next) {
@@ -142,8 +134,7 @@ static void step_under_way(shift_device_t *d)
 /* A thousand queue pairs may switch at the same time, or have lost a leg that is made ready again. A queue pair that is
  * switching does not wait until all others have had their turn, because a peer waits for it. Threads of the program do
  * not wait that long for the lock, either: without a gap they would hardly ever get it. */
-static void step_queue_pairs(shift_device_t *d)
-{
+static void step_queue_pairs(shift_device_t *d) {
     uint64_t since = shift_now();
     shift_count_turns(d);
     d->next_step = d->active;
@@ -164,8 +155,7 @@ static void step_queue_pairs(shift_device_t *d)
     }
 }
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     shift_device_t *d = arg;
     int set_up = 1;
     shift_device_backups(d);
@@ -220,8 +210,7 @@ static void *work(void *arg)
 }
 
 /* Device lock held. The program's signals must not reach this thread. */
-int shift_worker_start(shift_device_t *d)
-{
+int shift_worker_start(shift_device_t *d) {
     sigset_t all, before;
     if (d->paths == 1)
         return 0;
@@ -239,8 +228,7 @@ int shift_worker_start(shift_device_t *d)
     return r;
 }
 
-void shift_worker_stop(shift_device_t *d)
-{
+void shift_worker_stop(shift_device_t *d) {
     pthread_mutex_lock(&d->lock);
     d->closing = true;
     bool runs = d->worker_runs;

@@ -5,8 +5,7 @@
 
 static int failures;
 
-static void check(const char *call, int code)
-{
+static void check(const char *call, int code) {
     int class = MPI_SUCCESS;
 
     MPI_Error_class(code, &class);
@@ -16,18 +15,15 @@ static void check(const char *call, int code)
 }
 #define WRONG(call) check(#call, call)
 
-static void reduce(void *in, void *inout, int *n, MPI_Datatype *type)
-{
+static void reduce(void *in, void *inout, int *n, MPI_Datatype *type) {
     (void)in, (void)inout, (void)n, (void)type;
 }
 
-static void handler(MPI_Comm *comm, int *code, ...)
-{
+static void handler(MPI_Comm *comm, int *code, ...) {
     (void)comm, (void)code;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     MPI_Comm world = MPI_COMM_WORLD;
     MPI_Group group;
     MPI_Info info;

@@ -111,8 +111,7 @@ static struct {
     unsigned times;
 } refusal;
 
-static bool refused(const char *verb)
-{
+static bool refused(const char *verb) {
     if (!__atomic_load_n(&refusal.times, __ATOMIC_ACQUIRE) || strcmp(refusal.verb, verb))
         return false;
     __atomic_fetch_sub(&refusal.times, 1, __ATOMIC_ACQ_REL);
@@ -120,8 +119,7 @@ static bool refused(const char *verb)
     return true;
 }
 
-void nullverbs_refuse(const char *verb, int error, unsigned times)
-{
+void nullverbs_refuse(const char *verb, int error, unsigned times) {
     if (strcmp(refusal.verb, verb) || refusal.error != error) { /* not while there are some left */
         snprintf(refusal.verb, sizeof refusal.verb, "%s", verb);
         refusal.error = error;
@@ -131,16 +129,14 @@ void nullverbs_refuse(const char *verb, int error, unsigned times)
 
 /* ---- rings like Soft-RoCE's: <rdma/rdma_user_rxe.h>; posted requests are written to them, nothing is read ---- */
 
-static size_t power_of_two(size_t n)
-{
+static size_t power_of_two(size_t n) {
     size_t p = 1;
     while (p < n)
         p <<= 1;
     return p;
 }
 
-static struct rxe_queue_buf *make_ring(uint32_t depth, size_t slot)
-{
+static struct rxe_queue_buf *make_ring(uint32_t depth, size_t slot) {
     size_t slots = power_of_two((size_t)depth + 1), size = power_of_two(slot < 64 ? 64 : slot);
     int fd = memfd_create("/dev/infiniband/uverbs-null", MFD_CLOEXEC);
     struct rxe_queue_buf *ring = MAP_FAILED;
@@ -158,8 +154,7 @@ static size_t ring_bytes(const struct rxe_queue_buf *ring) {
     return sizeof *ring + (((size_t)ring->index_mask + 1) << ring->log2_elem_size);
 }
 
-static void *next_slot(struct rxe_queue_buf *ring)
-{
+static void *next_slot(struct rxe_queue_buf *ring) {
     void *slot = ring->data + ((size_t)ring->producer_index << ring->log2_elem_size);
     return slot;
 }
@@ -169,8 +164,7 @@ static void advance(struct rxe_queue_buf *ring, __u32 *index) {
     __atomic_store_n(index, (*index + 1) & ring->index_mask, __ATOMIC_RELEASE);
 }
 
-static uint64_t copy_list(struct rxe_dma_info *dma, const struct ibv_sge *list, int n)
-{
+static uint64_t copy_list(struct rxe_dma_info *dma, const struct ibv_sge *list, int n) {
     uint64_t length = 0;
     for (int i = 0; i < n; i++) {
         dma->sge[i] = (struct rxe_sge){.addr = list[i].addr, .length = list[i].length, .lkey = list[i].lkey};
@@ -181,14 +175,12 @@ static uint64_t copy_list(struct rxe_dma_info *dma, const struct ibv_sge *list, 
     return length;
 }
 
-static uint32_t packets_of(const qp_t *q, uint64_t length)
-{
+static uint32_t packets_of(const qp_t *q, uint64_t length) {
     uint32_t mtu = 128u << (q->attr.path_mtu ? q->attr.path_mtu : IBV_MTU_1024);
     return length ? (uint32_t)((length + mtu - 1) / mtu) : 1;
 }
 
-static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr)
-{
+static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr) {
     struct rxe_send_wqe *slot = next_slot(q->send_ring);
     memset(slot, 0, sizeof *slot);
     slot->wr.wr_id = wr->wr_id, slot->wr.opcode = wr->opcode, slot->wr.send_flags = wr->send_flags,
@@ -209,16 +201,14 @@ static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr)
     return slot;
 }
 
-static void ring_recv(qp_t *q, const struct ibv_recv_wr *wr)
-{
+static void ring_recv(qp_t *q, const struct ibv_recv_wr *wr) {
     struct rxe_recv_wqe *slot = next_slot(q->recv_ring);
     slot->wr_id = wr->wr_id;
     copy_list(&slot->dma, wr->sg_list, wr->num_sge);
     advance(q->recv_ring, &q->recv_ring->producer_index);
 }
 
-static void clear_ring(struct rxe_queue_buf *ring)
-{
+static void clear_ring(struct rxe_queue_buf *ring) {
     if (!ring)
         return;
     ring->producer_index = ring->consumer_index = 0;
@@ -227,8 +217,7 @@ static void clear_ring(struct rxe_queue_buf *ring)
 
 /* ---- completions ---- */
 
-static void put(cq_t *cq, const struct ibv_wc *wc, bool solicited)
-{
+static void put(cq_t *cq, const struct ibv_wc *wc, bool solicited) {
     if (cq->tail - cq->head > cq->mask) {
         fprintf(stderr, "nullverbs: a completion queue is full\n");
         abort();
@@ -242,8 +231,7 @@ static void put(cq_t *cq, const struct ibv_wc *wc, bool solicited)
     }
 }
 
-static enum ibv_wc_opcode completed(enum ibv_wr_opcode opcode)
-{
+static enum ibv_wc_opcode completed(enum ibv_wr_opcode opcode) {
     switch (opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -259,8 +247,7 @@ static enum ibv_wc_opcode completed(enum ibv_wr_opcode opcode)
     }
 }
 
-static void complete_send(qp_t *q, const struct ibv_send_wr *wr, enum ibv_wc_status status)
-{
+static void complete_send(qp_t *q, const struct ibv_send_wr *wr, enum ibv_wc_status status) {
     if (status == IBV_WC_SUCCESS && !q->init.sq_sig_all && !(wr->send_flags & IBV_SEND_SIGNALED))
         return;
     put((cq_t *)q->init.send_cq,
@@ -269,8 +256,7 @@ static void complete_send(qp_t *q, const struct ibv_send_wr *wr, enum ibv_wc_sta
         status != IBV_WC_SUCCESS);
 }
 
-static void drop_send(qp_t *q, enum ibv_wc_status status)
-{
+static void drop_send(qp_t *q, enum ibv_wc_status status) {
     send_t *s = q->sends;
     if (!(q->sends = s->next))
         q->end = &q->sends;
@@ -285,8 +271,7 @@ static void drop_send(qp_t *q, enum ibv_wc_status status)
 
 static recv_queue_t *recvs_of(qp_t *q) { return q->init.srq ? &((srq_t *)q->init.srq)->recvs : &q->recvs; }
 
-static bool drop_recv(qp_t *q, recv_queue_t *from, struct ibv_wc wc)
-{
+static bool drop_recv(qp_t *q, recv_queue_t *from, struct ibv_wc wc) {
     recv_t *r = from->first;
     if (!r)
         return false;
@@ -303,8 +288,7 @@ static bool drop_recv(qp_t *q, recv_queue_t *from, struct ibv_wc wc)
 }
 
 /* Flush everything outstanding; receives of a shared queue stay. */
-static void flush(qp_t *q)
-{
+static void flush(qp_t *q) {
     q->executed = 0;
     while (q->sends)
         drop_send(q, IBV_WC_WR_FLUSH_ERR);
@@ -312,8 +296,7 @@ static void flush(qp_t *q)
         ;
 }
 
-static void forget(qp_t *q)
-{
+static void forget(qp_t *q) {
     q->executed = 0;
     while (q->sends) {
         send_t *s = q->sends;
@@ -333,8 +316,7 @@ static void forget(qp_t *q)
 
 void nullverbs_instant(bool on) { instant = on; }
 
-struct ibv_qp *nullverbs_next_qp(const struct ibv_qp *after)
-{
+struct ibv_qp *nullverbs_next_qp(const struct ibv_qp *after) {
     qp_t *next = after ? ((const qp_t *)after)->next : qps;
     return next ? &next->ex.qp_base : NULL;
 }
@@ -342,32 +324,28 @@ struct ibv_qp *nullverbs_next_qp(const struct ibv_qp *after)
 unsigned nullverbs_sends(struct ibv_qp *qp) { return ((qp_t *)qp)->count; }
 unsigned nullverbs_recvs(struct ibv_qp *qp) { return recvs_of((qp_t *)qp)->count; }
 
-const struct ibv_send_wr *nullverbs_send(struct ibv_qp *qp, unsigned i)
-{
+const struct ibv_send_wr *nullverbs_send(struct ibv_qp *qp, unsigned i) {
     const send_t *s = ((qp_t *)qp)->sends;
     while (s && i--)
         s = s->next;
     return s ? &s->wr : NULL;
 }
 
-const struct ibv_recv_wr *nullverbs_recv(struct ibv_qp *qp, unsigned i)
-{
+const struct ibv_recv_wr *nullverbs_recv(struct ibv_qp *qp, unsigned i) {
     const recv_t *r = recvs_of((qp_t *)qp)->first;
     while (r && i--)
         r = r->next;
     return r ? &r->wr : NULL;
 }
 
-void nullverbs_complete(struct ibv_qp *qp, unsigned n)
-{
+void nullverbs_complete(struct ibv_qp *qp, unsigned n) {
     pthread_mutex_lock(&lock);
     for (qp_t *q = (qp_t *)qp; n-- && q->sends;)
         drop_send(q, IBV_WC_SUCCESS);
     pthread_mutex_unlock(&lock);
 }
 
-bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message)
-{
+bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message) {
     struct ibv_wc wc = {.opcode = message->opcode,
                         .byte_len = message->byte_len,
                         .imm_data = message->imm_data,
@@ -378,8 +356,7 @@ bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message)
     return found;
 }
 
-bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
-{
+bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge) {
     qp_t *a = (qp_t *)from, *b = (qp_t *)to;
     pthread_mutex_lock(&lock);
     const send_t *s = a->sends;
@@ -409,8 +386,7 @@ bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
     return moved;
 }
 
-void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status)
-{
+void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status) {
     qp_t *q = (qp_t *)qp;
     pthread_mutex_lock(&lock);
     q->attr.qp_state = IBV_QPS_ERR;
@@ -422,8 +398,7 @@ void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status)
 
 /* ---- data verbs ---- */
 
-static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
-{
+static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc) {
     cq_t *cq = (cq_t *)ibcq;
     int got = 0;
     for (; got < n && cq->head != cq->tail; got++)
@@ -431,24 +406,21 @@ static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
     return got;
 }
 
-static int poll_cq_locked(struct ibv_cq *cq, int n, struct ibv_wc *wc)
-{
+static int poll_cq_locked(struct ibv_cq *cq, int n, struct ibv_wc *wc) {
     pthread_mutex_lock(&lock);
     int got = poll_cq(cq, n, wc);
     pthread_mutex_unlock(&lock);
     return got;
 }
 
-static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
-{
+static int req_notify_cq(struct ibv_cq *cq, int solicited_only) {
     pthread_mutex_lock(&lock);
     ((cq_t *)cq)->armed = 1 + !!solicited_only;
     pthread_mutex_unlock(&lock);
     return 0;
 }
 
-static int post_send_instantly(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
+static int post_send_instantly(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     (void)bad;
     for (; wr; wr = wr->next)
         complete_send((qp_t *)qp, wr, IBV_WC_SUCCESS);
@@ -456,8 +428,7 @@ static int post_send_instantly(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
 }
 
 /* Collect the inline data of a request. Returns the number of bytes, which may be larger than the room for them. */
-static size_t gather(char *to, const struct ibv_send_wr *wr)
-{
+static size_t gather(char *to, const struct ibv_send_wr *wr) {
     size_t n = 0;
     for (int i = 0; i < wr->num_sge; n += wr->sg_list[i].length, i++)
         if (n + wr->sg_list[i].length <= MAX_INLINE)
@@ -466,8 +437,7 @@ static size_t gather(char *to, const struct ibv_send_wr *wr)
 }
 
 /* 0 or an errno */
-static int keep_send(qp_t *q, const struct ibv_send_wr *wr)
-{
+static int keep_send(qp_t *q, const struct ibv_send_wr *wr) {
     if ((q->attr.qp_state != IBV_QPS_RTS && q->attr.qp_state != IBV_QPS_ERR) || wr->num_sge < 0 ||
         wr->num_sge > MAX_SGE)
         return EINVAL;
@@ -502,8 +472,7 @@ static int keep_send(qp_t *q, const struct ibv_send_wr *wr)
     return 0;
 }
 
-static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     int rc = 0;
     pthread_mutex_lock(&lock);
     while (wr && !(rc = keep_send((qp_t *)qp, wr)))
@@ -519,8 +488,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     return rc;
 }
 
-static int post_recv_instantly(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+static int post_recv_instantly(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     (void)bad;
     for (; wr; wr = wr->next)
         put((cq_t *)((qp_t *)qp)->init.recv_cq,
@@ -532,8 +500,7 @@ static int post_recv_instantly(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct
     return 0;
 }
 
-static int keep_recvs(recv_queue_t *to, uint32_t most, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+static int keep_recvs(recv_queue_t *to, uint32_t most, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     for (; wr; wr = wr->next) {
         recv_t *r = wr->num_sge >= 0 && wr->num_sge <= MAX_SGE && to->count < most ? calloc(1, sizeof *r) : NULL;
         if (!r) {
@@ -552,8 +519,7 @@ static int keep_recvs(recv_queue_t *to, uint32_t most, struct ibv_recv_wr *wr, s
     return 0;
 }
 
-static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     qp_t *q = (qp_t *)qp;
     pthread_mutex_lock(&lock);
     int rc = EINVAL;
@@ -568,8 +534,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     return rc;
 }
 
-static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     pthread_mutex_lock(&lock);
     int rc = keep_recvs(&((srq_t *)srq)->recvs, MAX_WR, wr, bad);
     pthread_mutex_unlock(&lock);
@@ -578,8 +543,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 
 /* ---- ibv_wr_*: there is one draft; the beginning of the next one, and wr_complete, post it ---- */
 
-static void post_draft(qp_t *q)
-{
+static void post_draft(qp_t *q) {
     struct ibv_send_wr *bad;
     if (q->drafted && !q->draft_error)
         q->draft_error = q->instant ? post_send_instantly(&q->ex.qp_base, &q->draft, &bad)
@@ -587,8 +551,7 @@ static void post_draft(qp_t *q)
     q->drafted = false;
 }
 
-static struct ibv_send_wr *draft(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
-{
+static struct ibv_send_wr *draft(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode) {
     qp_t *q = (qp_t *)x;
     post_draft(q);
     q->draft.wr_id = x->wr_id;
@@ -600,22 +563,19 @@ static struct ibv_send_wr *draft(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
     return &q->draft;
 }
 
-static void wr_start(struct ibv_qp_ex *x)
-{
+static void wr_start(struct ibv_qp_ex *x) {
     ((qp_t *)x)->drafted = false;
     ((qp_t *)x)->draft_error = 0;
 }
 
-static int wr_complete(struct ibv_qp_ex *x)
-{
+static int wr_complete(struct ibv_qp_ex *x) {
     post_draft((qp_t *)x);
     return ((qp_t *)x)->draft_error;
 }
 
 static void wr_abort(struct ibv_qp_ex *x) { ((qp_t *)x)->drafted = false; }
 
-static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm)
-{
+static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm) {
     struct ibv_send_wr *wr = draft(x, opcode);
     wr->wr.rdma.rkey = rkey, wr->wr.rdma.remote_addr = address, wr->imm_data = imm;
 }
@@ -623,8 +583,7 @@ static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t r
 static void wr_rdma_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) {
     one_sided(x, IBV_WR_RDMA_WRITE, rkey, address, 0);
 }
-static void wr_rdma_write_imm(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, __be32 imm)
-{
+static void wr_rdma_write_imm(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, __be32 imm) {
     one_sided(x, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address, imm);
 }
 
@@ -634,8 +593,7 @@ static void wr_rdma_read(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) {
 static void wr_send(struct ibv_qp_ex *x) { draft(x, IBV_WR_SEND); }
 static void wr_send_imm(struct ibv_qp_ex *x, __be32 imm) { draft(x, IBV_WR_SEND_WITH_IMM)->imm_data = imm; }
 
-static void wr_set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *list)
-{
+static void wr_set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *list) {
     qp_t *q = (qp_t *)x;
     if (n > MAX_SGE)
         q->draft_error = ENOSPC;
@@ -643,13 +601,11 @@ static void wr_set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge 
         q->draft_list[q->draft.num_sge++] = list[i];
 }
 
-static void wr_set_sge(struct ibv_qp_ex *x, uint32_t lkey, uint64_t address, uint32_t length)
-{
+static void wr_set_sge(struct ibv_qp_ex *x, uint32_t lkey, uint64_t address, uint32_t length) {
     wr_set_sge_list(x, 1, &(struct ibv_sge){.addr = address, .length = length, .lkey = lkey});
 }
 
-static void wr_set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv_data_buf *list)
-{
+static void wr_set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv_data_buf *list) {
     qp_t *q = (qp_t *)x;
     size_t length = 0;
     for (size_t i = 0; i < n; length += list[i].length, i++)
@@ -662,15 +618,13 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct 
     q->draft.num_sge = 1;
 }
 
-static void wr_set_inline_data(struct ibv_qp_ex *x, void *address, size_t length)
-{
+static void wr_set_inline_data(struct ibv_qp_ex *x, void *address, size_t length) {
     wr_set_inline_data_list(x, 1, &(struct ibv_data_buf){.addr = address, .length = length});
 }
 
 /* ---- ibv_start_poll ---- */
 
-static int next_poll(struct ibv_cq_ex *x)
-{
+static int next_poll(struct ibv_cq_ex *x) {
     cq_t *cq = (cq_t *)x;
     bool alone = ((context_t *)verbs_get_ctx(x->context))->instant;
     if ((alone ? poll_cq : poll_cq_locked)((struct ibv_cq *)x, 1, &cq->current) != 1)
@@ -694,8 +648,7 @@ static unsigned read_wc_flags(struct ibv_cq_ex *x) { return ((cq_t *)x)->current
 /* ---- devices ---- */
 
 /* As in /sys: a link to a device without hardware, which has a network interface. */
-static void look_like_rxe(struct ibv_device *device)
-{
+static void look_like_rxe(struct ibv_device *device) {
     char real[IBV_SYSFS_PATH_MAX + 64], parent[sizeof real + 16];
     snprintf(device->ibdev_path, sizeof device->ibdev_path, "%.180s/%.60s", sysfs ? sysfs : "/nonexistent",
              device->name);
@@ -716,8 +669,7 @@ static void look_like_rxe(struct ibv_device *device)
 
 static int device_count;
 
-static void make_devices(void)
-{
+static void make_devices(void) {
     const char *wanted = getenv("NULLVERBS_DEVICES");
     sysfs = getenv("NULLVERBS_SYSFS");
     device_count = wanted ? atoi(wanted) : 2;
@@ -732,8 +684,7 @@ static void make_devices(void)
     }
 }
 
-struct ibv_device **ibv_get_device_list(int *count)
-{
+struct ibv_device **ibv_get_device_list(int *count) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_devices);
     struct ibv_device **list = calloc((size_t)device_count + 1, sizeof *list);
@@ -749,8 +700,7 @@ const char *ibv_get_device_name(struct ibv_device *device) { return device->name
 __be64 ibv_get_device_guid(struct ibv_device *device) { return (__be64)(device - devices) + 1; }
 int ibv_fork_init(void) { return 0; }
 
-static int query_port_of(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
-{
+static int query_port_of(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size) {
     (void)context;
     struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE,
                               .max_mtu = IBV_MTU_4096,
@@ -769,8 +719,7 @@ static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_a
 static int dealloc_td(struct ibv_td *td);
 static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
 
-struct ibv_context *ibv_open_device(struct ibv_device *device)
-{
+struct ibv_context *ibv_open_device(struct ibv_device *device) {
     int pipes[2];
     context_t *c = refused("open_device") ? NULL : calloc(1, sizeof *c);
     if (!c || pipe2(pipes, O_CLOEXEC)) {
@@ -800,16 +749,14 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     return x;
 }
 
-int ibv_close_device(struct ibv_context *context)
-{
+int ibv_close_device(struct ibv_context *context) {
     close(context->async_fd);
     close(context->cmd_fd);
     free(verbs_get_ctx(context));
     return 0;
 }
 
-int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
-{
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr) {
     (void)context;
     *attr = (struct ibv_device_attr){.fw_ver = "0",
                                      .max_mr_size = UINT64_MAX,
@@ -824,8 +771,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     return 0;
 }
 
-int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
-{
+int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr) {
     return query_port_of(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
@@ -833,8 +779,7 @@ static int gid_index;
 
 void nullverbs_gid(int index) { __atomic_store_n(&gid_index, index, __ATOMIC_RELEASE); }
 
-int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
-{
+int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid) {
     *gid = (union ibv_gid){
         .raw = {[10] = 0xff, [11] = 0xff, [12] = 10, [14] = (uint8_t)(context->device - devices), [15] = 1}};
     return port == 1 && index >= 0 && index == __atomic_load_n(&gid_index, __ATOMIC_ACQUIRE) ? 0 : -1;
@@ -849,8 +794,7 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
     return 0;
 }
 
-int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
-{
+int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey) {
     (void)context;
     *pkey = 0xffff;
     return port == 1 && index == 0 ? 0 : -1;
@@ -858,16 +802,14 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 
 
 /* ---- memory ---- */
 
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {
     domain_t *p = refused("alloc_pd") ? NULL : calloc(1, sizeof *p);
     if (p)
         p->pd.context = context;
     return p ? &p->pd : NULL;
 }
 
-int ibv_dealloc_pd(struct ibv_pd *pd)
-{
+int ibv_dealloc_pd(struct ibv_pd *pd) {
     domain_t *p = (domain_t *)pd;
     if (p->users)
         return EBUSY;
@@ -879,24 +821,21 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
     return 0;
 }
 
-static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
-{
+static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr) {
     td_t *td = attr->comp_mask ? NULL : calloc(1, sizeof *td);
     if (td)
         td->td.context = context;
     return td ? &td->td : NULL;
 }
 
-static int dealloc_td(struct ibv_td *td)
-{
+static int dealloc_td(struct ibv_td *td) {
     if (((td_t *)td)->users)
         return EBUSY;
     free(td);
     return 0;
 }
 
-static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
-{
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr) {
     domain_t *p = (domain_t *)ibv_alloc_pd(context);
     if (p && (p->base = (domain_t *)attr->pd))
         p->base->users++;
@@ -905,16 +844,14 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ib
     return p ? &p->pd : NULL;
 }
 
-static uint32_t number(void)
-{
+static uint32_t number(void) {
     pthread_mutex_lock(&lock);
     uint32_t n = ++last_number;
     pthread_mutex_unlock(&lock);
     return n;
 }
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access)
-{
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access) {
     (void)iova, (void)access;
     struct ibv_mr *mr = refused("reg_mr") ? NULL : calloc(1, sizeof *mr);
     if (mr) {
@@ -925,18 +862,15 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     return mr;
 }
 
-struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, int access)
-{
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, int access) {
     return ibv_reg_mr_iova2(pd, address, length, iova, (unsigned)access);
 }
 
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
-{
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access) {
     return ibv_reg_mr_iova2(pd, address, length, (uintptr_t)address, (unsigned)access);
 }
 
-struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
-{
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
     struct stat file;
     if (fstat(fd, &file))
         return NULL;
@@ -947,8 +881,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
     return ibv_reg_mr_iova2(pd, NULL, length, iova, (unsigned)access);
 }
 
-int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access)
-{
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access) {
     (void)access;
     if (refused("rereg_mr"))
         return IBV_REREG_MR_ERR_INPUT;
@@ -959,16 +892,14 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address,
     return 0;
 }
 
-int ibv_dereg_mr(struct ibv_mr *mr)
-{
+int ibv_dereg_mr(struct ibv_mr *mr) {
     free(mr);
     return 0;
 }
 
 /* ---- completion queues and events ---- */
 
-struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
-{
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context) {
     int pipes[2];
     struct ibv_comp_channel *channel = refused("create_comp_channel") ? NULL : calloc(1, sizeof *channel);
     if (!channel || pipe2(pipes, O_CLOEXEC)) {
@@ -979,16 +910,15 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
     return channel;
 }
 
-int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
-{
+int ibv_destroy_comp_channel(struct ibv_comp_channel *channel) {
     close(channel->fd);
     close(channel->refcnt);
     free(channel);
     return 0;
 }
 
-static cq_t *make_cq(struct ibv_context *context, uint32_t entries, void *cq_context, struct ibv_comp_channel *channel)
-{
+static cq_t *make_cq(struct ibv_context *context, uint32_t entries, void *cq_context,
+                     struct ibv_comp_channel *channel) {
     cq_t *cq = refused("create_cq") ? NULL : calloc(1, sizeof *cq);
     if (!cq)
         return NULL;
@@ -1005,8 +935,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_
     return (struct ibv_cq *)make_cq(context, (uint32_t)entries, cq_context, channel);
 }
 
-static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
-{
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr) {
     bool alone = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
     if (attr->comp_mask & ~(unsigned)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) || alone) {
         errno = EOPNOTSUPP;
@@ -1022,8 +951,7 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
     return &cq->ex;
 }
 
-int ibv_resize_cq(struct ibv_cq *ibcq, int entries)
-{
+int ibv_resize_cq(struct ibv_cq *ibcq, int entries) {
     cq_t *cq = (cq_t *)ibcq;
     uint32_t mask = cq->mask;
     while (mask + 1 < (uint32_t)entries)
@@ -1042,15 +970,13 @@ int ibv_resize_cq(struct ibv_cq *ibcq, int entries)
     return 0;
 }
 
-int ibv_destroy_cq(struct ibv_cq *cq)
-{
+int ibv_destroy_cq(struct ibv_cq *cq) {
     free(((cq_t *)cq)->ring);
     free(cq);
     return 0;
 }
 
-int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
-{
+int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
     if (read(channel->fd, cq, sizeof *cq) != sizeof *cq)
         return -1;
     *cq_context = (*cq)->cq_context;
@@ -1060,14 +986,12 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n) { ((cq_t *)cq)->unacknowledged -= n; }
 
-void nullverbs_async(struct ibv_context *context, const struct ibv_async_event *event)
-{
+void nullverbs_async(struct ibv_context *context, const struct ibv_async_event *event) {
     if (write(context->cmd_fd, event, sizeof *event) != sizeof *event)
         abort();
 }
 
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-{
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
     return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
 }
 
@@ -1075,8 +999,7 @@ void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
 
 /* ---- queue pairs ---- */
 
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr) {
     srq_t *s = refused("create_srq") ? NULL : calloc(1, sizeof *s);
     if (!s)
         return NULL;
@@ -1085,8 +1008,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
     return &s->srq;
 }
 
-int ibv_destroy_srq(struct ibv_srq *srq)
-{
+int ibv_destroy_srq(struct ibv_srq *srq) {
     for (recv_t *r = ((srq_t *)srq)->recvs.first, *next; r; r = next) {
         next = r->next;
         free(r);
@@ -1095,21 +1017,18 @@ int ibv_destroy_srq(struct ibv_srq *srq)
     return 0;
 }
 
-int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
+int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask) {
     (void)srq, (void)attr, (void)mask;
     return EOPNOTSUPP;
 }
 
-int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr) {
     (void)srq;
     *attr = (struct ibv_srq_attr){.max_wr = MAX_WR, .max_sge = MAX_SGE};
     return 0;
 }
 
-static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
-{
+static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     qp_t *q = NULL;
     bool known = init->qp_type == IBV_QPT_RC || init->qp_type == IBV_QPT_UD;
     if (!known || init->cap.max_inline_data > MAX_INLINE || init->cap.max_send_wr > MAX_WR ||
@@ -1146,14 +1065,12 @@ static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_
     return q;
 }
 
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
-{
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     qp_t *q = make_qp(pd->context, pd, init);
     return q ? &q->ex.qp_base : NULL;
 }
 
-static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
-{
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr) {
     static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                   IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -1177,8 +1094,7 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return ((qp_t *)qp)->ex.comp_mask ? &((qp_t *)qp)->ex : NULL; }
 
-int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
-{
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
     qp_t *q = (qp_t *)qp;
     union ibv_gid gid;
     if (refused("modify_qp"))
@@ -1221,8 +1137,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return 0;
 }
 
-int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
-{
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init) {
     (void)mask;
     pthread_mutex_lock(&lock);
     *attr = ((qp_t *)qp)->attr;
@@ -1233,8 +1148,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct i
     return 0;
 }
 
-int ibv_destroy_qp(struct ibv_qp *qp)
-{
+int ibv_destroy_qp(struct ibv_qp *qp) {
     qp_t *q = (qp_t *)qp;
     pthread_mutex_lock(&lock);
     qp_t **at = &qps;

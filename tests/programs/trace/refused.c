@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *what = argv[1];
     int rank, flag, data[4] = {0};
     void *largest;

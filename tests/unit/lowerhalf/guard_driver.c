@@ -25,23 +25,19 @@ typedef int open_all_t(int fds[64]);
 typedef void close_all_t(const int *fds, int count);
 typedef int thread_t(int *blocked, int (*in_thread)(int tid), void (*leave)(void));
 
-static int in_thread(int tid)
-{
+static int in_thread(int tid) {
     return mpy_thread_is_lower(tid);
 }
 
-static void leave(void)
-{
+static void leave(void) {
     pthread_exit(NULL);
 }
 
-static int raw_null(void)
-{
+static int raw_null(void) {
     return (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY, 0);
 }
 
-static void descriptors(void *library)
-{
+static void descriptors(void *library) {
     open_all_t *open_all = (open_all_t *)dlsym(library, "open_all");
     close_all_t *close_all = (close_all_t *)dlsym(library, "close_all");
     CHECK(open_all && close_all);
@@ -61,14 +57,12 @@ static void descriptors(void *library)
     CHECK(open("/nonexistent", O_RDONLY) == -1 && errno == ENOENT);
 }
 
-static void streams(void *library)
-{
+static void streams(void *library) {
     int (*through_stream)(int (*)(int)) = (int (*)(int (*)(int)))dlsym(library, "through_stream");
     CHECK(through_stream && through_stream(mpy_fd_is_lower) >= mpy_fd_base());
 }
 
-static void occupying(void)
-{
+static void occupying(void) {
     int free_number = raw_null();
     syscall(SYS_close, free_number);
     mpy_fds_occupy_low();
@@ -80,8 +74,7 @@ static void occupying(void)
     CHECK(raw_null() == free_number && !mpy_fd_is_lower(free_number));
 }
 
-static void threads(void *library)
-{
+static void threads(void *library) {
     thread_t *run = (thread_t *)dlsym(library, "run_thread");
     int blocked = 0;
     CHECK(run);
@@ -92,8 +85,7 @@ static void threads(void *library)
 }
 
 /* Opens and closes until *argument is true. */
-static void *opens(void *argument)
-{
+static void *opens(void *argument) {
     _Atomic bool *enough = argument;
     while (!*enough) {
         int fd = open("/dev/null", O_RDONLY), copy = fcntl(fd, F_DUPFD, 0), ends[2];
@@ -111,8 +103,7 @@ static void *opens(void *argument)
 }
 
 /* The number of descriptors that nobody has registered. */
-static int strangers(void)
-{
+static int strangers(void) {
     int count = 0;
     for (int fd = 0; fd < mpy_fd_base() + 64; fd++)
         count += syscall(SYS_fcntl, fd, F_GETFD) >= 0 && !mpy_fd_is_lower(fd);
@@ -120,8 +111,7 @@ static int strangers(void)
 }
 
 /* A child has no descriptor that was just being opened or closed. */
-static void forks(void)
-{
+static void forks(void) {
     _Atomic bool enough = false;
     pthread_t thread;
     int before = strangers();
@@ -139,8 +129,7 @@ static void forks(void)
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CHECK(argc == 2);
     mpy_fds_note_inherited();
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);

@@ -24,8 +24,7 @@ int run_thread(int *blocked, int (*in_thread)(int tid), void (*leave)(void));
 
 /* Streams. Returns the descriptor's number while it is open, 0 if the content is wrong. */
 int through_stream(int (*is_lower)(int fd));
-int through_stream(int (*is_lower)(int fd))
-{
+int through_stream(int (*is_lower)(int fd)) {
     char path[] = "/tmp/manapy-guard-XXXXXX", line[64] = "";
     close(mkstemp(path));
     FILE *file = fopen(path, "w");
@@ -54,8 +53,7 @@ int through_stream(int (*is_lower)(int fd))
 }
 
 /* Sends standard input and error over a pair of sockets, and receives them as other numbers. */
-static int receive(int pair[2], int fds[2])
-{
+static int receive(int pair[2], int fds[2]) {
     union { char space[CMSG_SPACE(2 * sizeof(int))]; struct cmsghdr aligned; } control = {0};
     char byte = 0;
     struct iovec data = {&byte, 1};
@@ -69,8 +67,7 @@ static int receive(int pair[2], int fds[2])
     return 2;
 }
 
-int open_all(int fds[64])
-{
+int open_all(int fds[64]) {
     int n = 0;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
@@ -112,8 +109,7 @@ int open_all(int fds[64])
     return n;
 }
 
-void close_all(const int *fds, int count)
-{
+void close_all(const int *fds, int count) {
     for (int i = 0; i < count; i++)
         close(fds[i]);
 }
@@ -124,8 +120,7 @@ typedef struct task {
     int tid, lower, blocked;
 } task_t;
 
-static void *body(void *argument)
-{
+static void *body(void *argument) {
     task_t *task = argument;
     sigset_t set;
     pthread_sigmask(SIG_BLOCK, NULL, &set);
@@ -137,8 +132,7 @@ static void *body(void *argument)
     return NULL;
 }
 
-int run_thread(int *blocked, int (*in_thread)(int tid), void (*leave)(void))
-{
+int run_thread(int *blocked, int (*in_thread)(int tid), void (*leave)(void)) {
     task_t task = {.in_thread = in_thread, .leave = leave};
     pthread_t thread;
     sigset_t before, after;

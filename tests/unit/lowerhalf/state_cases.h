@@ -19,15 +19,13 @@ typedef struct test_case {
 extern const test_case_t file_cases[], channel_cases[], process_cases[], refused_cases[];
 extern int restored; /* verify runs after a restart */
 
-static inline void at(int number, int fd)
-{
+static inline void at(int number, int fd) {
     CHECK(fd >= 0);
     CHECK(dup2(fd, number) == number);
     close(fd);
 }
 
-static inline void expect_read(int fd, const char *text)
-{
+static inline void expect_read(int fd, const char *text) {
     char buffer[256] = "";
     ssize_t got = read(fd, buffer, sizeof buffer - 1);
     if (got != (ssize_t)strlen(text) || strcmp(buffer, text))
@@ -35,12 +33,10 @@ static inline void expect_read(int fd, const char *text)
     CHECK(got == (ssize_t)strlen(text) && !strcmp(buffer, text));
 }
 
-static inline int closed(int fd)
-{
+static inline int closed(int fd) {
     return fcntl(fd, F_GETFD) < 0 && errno == EBADF;
 }
 
-static inline int status(int fd)
-{
+static inline int status(int fd) {
     return fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_DSYNC);
 }

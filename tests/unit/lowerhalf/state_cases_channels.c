@@ -14,8 +14,7 @@
 
 /* ---- pipes ---- */
 
-static void pipes_setup(void)
-{
+static void pipes_setup(void) {
     int p[2];
     CHECK(pipe(p) == 0);
     at(10, p[0]), at(11, p[1]);
@@ -40,8 +39,7 @@ static void pipes_setup(void)
     CHECK(write(18, big, sizeof big) == (ssize_t)sizeof big);
 }
 
-static void pipes_verify(void)
-{
+static void pipes_verify(void) {
     static char big[512 << 10];
     int bytes;
     CHECK(status(10) == O_NONBLOCK && status(11) == O_WRONLY);
@@ -60,8 +58,7 @@ static void pipes_verify(void)
     CHECK(read(10, big, 1) == 0); /* no other process holds an end */
 }
 
-static void fifo_setup(void)
-{
+static void fifo_setup(void) {
     unlink("fifo");
     CHECK(mkfifo("fifo", 0600) == 0);
     at(10, open("fifo", O_RDONLY | O_NONBLOCK));
@@ -69,8 +66,7 @@ static void fifo_setup(void)
     CHECK(write(11, "waiting", 7) == 7);
 }
 
-static void fifo_verify(void)
-{
+static void fifo_verify(void) {
     expect_read(10, "waiting");
     CHECK(write(11, "x", 1) == 1);
     expect_read(10, "x");
@@ -79,8 +75,7 @@ static void fifo_verify(void)
 
 /* ---- Unix sockets ---- */
 
-static void pairs_setup(void)
-{
+static void pairs_setup(void) {
     int p[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0); /* as asyncio makes it */
     at(10, p[0]), at(11, p[1]);
@@ -107,16 +102,14 @@ static void pairs_setup(void)
     at(19, socket(AF_UNIX, SOCK_STREAM, 0));
 }
 
-static int option(int fd, int name)
-{
+static int option(int fd, int name) {
     int value = -1;
     socklen_t bytes = sizeof value;
     getsockopt(fd, SOL_SOCKET, name, &value, &bytes);
     return value;
 }
 
-static void pairs_verify(void)
-{
+static void pairs_verify(void) {
     static char buffer[70000];
     CHECK(status(10) == (O_RDWR | O_NONBLOCK) && status(11) == O_RDWR);
     expect_read(10, "wakeup");
@@ -141,8 +134,7 @@ static void pairs_verify(void)
     CHECK(option(14, SO_TYPE) == SOCK_SEQPACKET && option(19, SO_DOMAIN) == AF_UNIX);
 }
 
-static void sockets_setup(void)
-{
+static void sockets_setup(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int one = 1;
     at(10, socket(AF_INET, SOCK_STREAM, 0));
@@ -152,8 +144,7 @@ static void sockets_setup(void)
     at(12, socket(AF_INET6, SOCK_STREAM, 0));
 }
 
-static void sockets_verify(void)
-{
+static void sockets_verify(void) {
     struct sockaddr_in address;
     socklen_t bytes = sizeof address;
     CHECK(getsockname(10, (struct sockaddr *)&address, &bytes) == 0 && address.sin_port);
@@ -169,8 +160,7 @@ static void sockets_verify(void)
 
 /* ---- events ---- */
 
-static void events_setup(void)
-{
+static void events_setup(void) {
     int p[2];
     at(10, eventfd(5, EFD_NONBLOCK));
     at(11, eventfd(3, EFD_SEMAPHORE | EFD_NONBLOCK));
@@ -200,8 +190,7 @@ static void events_setup(void)
     close(21);
 }
 
-static void events_verify(void)
-{
+static void events_verify(void) {
     uint64_t value;
     struct epoll_event ready[4];
     CHECK(read(10, &value, 8) == 8 && value == 5 && read(10, &value, 8) < 0 && errno == EAGAIN);

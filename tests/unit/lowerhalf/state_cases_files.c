@@ -8,14 +8,12 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static int probed_size(const char *path)
-{
+static int probed_size(const char *path) {
     struct stat st;
     return stat(path, &st) ? -1 : (int)st.st_size;
 }
 
-static void files_setup(void)
-{
+static void files_setup(void) {
     at(20, open("in.txt", O_RDWR | O_CREAT, 0644));
     CHECK(write(20, "hello world", 11) == 11);
     at(10, open("in.txt", O_RDONLY));
@@ -34,8 +32,7 @@ static void files_setup(void)
     close(20);
 }
 
-static void files_verify(void)
-{
+static void files_verify(void) {
     char name[16];
     struct stat st;
     CHECK(closed(20));
@@ -54,20 +51,17 @@ static void files_verify(void)
 }
 
 /* The file grows after the checkpoint, and is truncated at the restart. */
-static void grown_setup(void)
-{
+static void grown_setup(void) {
     at(10, open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0644));
     CHECK(write(10, "step 1\n", 7) == 7);
 }
 
-static void grown_verify(void)
-{
+static void grown_verify(void) {
     CHECK(write(10, restored ? "STEP 2\n" : "step 2 and more\n", restored ? 7 : 16) > 0);
     CHECK(probed_size("out.txt") == (restored ? 14 : 23));
 }
 
-static void deleted_setup(void)
-{
+static void deleted_setup(void) {
     at(10, open("gone", O_RDWR | O_CREAT, 0600));
     CHECK(write(10, "contents", 8) == 8);
     at(11, open("gone", O_RDONLY));
@@ -82,8 +76,7 @@ static void deleted_setup(void)
     CHECK(write(15, "secret", 6) == 6 && unlink("only") == 0);
 }
 
-static void deleted_verify(void)
-{
+static void deleted_verify(void) {
     struct stat a, b;
     char buffer[16] = "";
     CHECK(fstat(10, &a) == 0 && fstat(11, &b) == 0 && a.st_nlink == 0 && a.st_ino == b.st_ino);
@@ -98,8 +91,7 @@ static void deleted_verify(void)
     CHECK(fstat(15, &a) == 0 && a.st_size == 6 && lseek(15, 0, SEEK_CUR) == 6);
 }
 
-static void locks_setup(void)
-{
+static void locks_setup(void) {
     at(10, open("a.lock", O_RDWR | O_CREAT, 0600));
     CHECK(flock(10, LOCK_EX) == 0);
     /* all are opened first, because at() closes, and closing drops fcntl locks */
@@ -111,8 +103,7 @@ static void locks_setup(void)
     CHECK(fcntl(12, F_OFD_SETLK, &range) == 0);
 }
 
-static void locks_verify(void)
-{
+static void locks_verify(void) {
     int fd = open("a.lock", O_RDWR);
     CHECK(flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK);
     pid_t child = fork();
@@ -130,16 +121,14 @@ static void locks_verify(void)
     CHECK(waitpid(child, &result, 0) == child && result == 0);
 }
 
-static void devices_setup(void)
-{
+static void devices_setup(void) {
     at(10, open("/dev/null", O_WRONLY));
     at(11, open("/dev/urandom", O_RDONLY));
     at(12, open("/dev/zero", O_RDWR | O_CLOEXEC));
     at(13, open("/dev/full", O_RDWR));
 }
 
-static void devices_verify(void)
-{
+static void devices_verify(void) {
     char byte = 1;
     CHECK(write(10, "x", 1) == 1 && read(11, &byte, 1) == 1);
     CHECK(read(12, &byte, 1) == 1 && byte == 0);
@@ -148,8 +137,7 @@ static void devices_verify(void)
 
 /* ---- stdio: 10 is a dup of standard output, 2 is a file of the program's, standard input is closed ---- */
 
-static void stdio_setup(void)
-{
+static void stdio_setup(void) {
     CHECK(dup2(1, 10) == 10);
     at(11, open("err.txt", O_WRONLY | O_CREAT, 0600));
     fflush(stderr);
@@ -157,8 +145,7 @@ static void stdio_setup(void)
     close(0);
 }
 
-static void stdio_verify(void)
-{
+static void stdio_verify(void) {
     CHECK(closed(0));
     CHECK(write(10, "through ten\n", 12) == 12);
     CHECK(write(2, "E", 1) == 1);
@@ -166,13 +153,11 @@ static void stdio_verify(void)
 }
 
 /* The process that starts this one leaves descriptor 8 open: a pipe to another process. */
-static void inherited_setup(void)
-{
+static void inherited_setup(void) {
     CHECK(fcntl(8, F_GETFD) >= 0);
 }
 
-static void inherited_verify(void)
-{
+static void inherited_verify(void) {
     CHECK(fcntl(8, F_GETFD) >= 0);
     CHECK(closed(9));
 }

@@ -16,21 +16,18 @@ enum { NICEST = 19 }; /* the value that each process may set, whatever it was st
 static volatile sig_atomic_t caught[65];
 static volatile int caught_value;
 
-static void handler(int number, siginfo_t *info, void *context)
-{
+static void handler(int number, siginfo_t *info, void *context) {
     (void)context;
     caught[number]++;
     caught_value = info->si_value.sival_int;
 }
 
-static void handle(int number)
-{
+static void handle(int number) {
     struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
     CHECK(sigaction(number, &action, NULL) == 0);
 }
 
-static void process_setup(void)
-{
+static void process_setup(void) {
     CHECK(mkdir("deeper", 0755) == 0 || errno == EEXIST);
     CHECK(chdir("deeper") == 0);
     umask(037);
@@ -60,8 +57,7 @@ static void process_setup(void)
         CHECK(sigqueue(getpid(), SIGRTMIN + 1, (union sigval){.sival_int = i}) == 0);
 }
 
-static void process_verify(void)
-{
+static void process_verify(void) {
     char cwd[512], name[32];
     struct rlimit limit;
     CHECK(getcwd(cwd, sizeof cwd) && !strcmp(strrchr(cwd, '/'), "/deeper"));

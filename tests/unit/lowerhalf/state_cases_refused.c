@@ -11,8 +11,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-static void tcp_setup(void)
-{
+static void tcp_setup(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     int server = socket(AF_INET, SOCK_STREAM, 0);
@@ -23,51 +22,43 @@ static void tcp_setup(void)
     at(30, accept(server, NULL, NULL));
 }
 
-static void udp_setup(void)
-{
+static void udp_setup(void) {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(9)};
     at(10, socket(AF_INET, SOCK_DGRAM, 0));
     CHECK(connect(10, (struct sockaddr *)&address, sizeof address) == 0);
 }
 
-static void inotify_setup(void)
-{
+static void inotify_setup(void) {
     at(10, inotify_init1(0));
 }
 
-static void pidfd_setup(void)
-{
+static void pidfd_setup(void) {
     at(10, (int)syscall(SYS_pidfd_open, getpid(), 0));
 }
 
-static void netlink_setup(void)
-{
+static void netlink_setup(void) {
     at(10, socket(AF_NETLINK, SOCK_RAW, 0));
 }
 
-static void named_setup(void)
-{
+static void named_setup(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "sock"};
     unlink("sock");
     at(10, socket(AF_UNIX, SOCK_STREAM, 0));
     CHECK(bind(10, (struct sockaddr *)&address, sizeof address) == 0);
 }
 
-static void large_setup(void)
-{
+static void large_setup(void) {
     at(10, open("large", O_RDWR | O_CREAT, 0600));
     CHECK(ftruncate(10, (64 << 20) + 1) == 0 && unlink("large") == 0);
 }
 
-static void ptmx_setup(void)
-{
+static void ptmx_setup(void) {
     at(10, open("/dev/ptmx", O_RDWR | O_NOCTTY));
 }
 
 /* The other end is in a child process. */
-static void outside(int p[2])
-{
+static void outside(int p[2]) {
     pid_t parent = getpid(), child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -80,40 +71,34 @@ static void outside(int p[2])
     close(p[1]);
 }
 
-static void pipe_outside_setup(void)
-{
+static void pipe_outside_setup(void) {
     int p[2];
     CHECK(pipe(p) == 0);
     outside(p);
 }
 
-static void pair_outside_setup(void)
-{
+static void pair_outside_setup(void) {
     int p[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0);
     outside(p);
 }
 
-static void lease_setup(void)
-{
+static void lease_setup(void) {
     at(10, open("leased", O_RDWR | O_CREAT, 0600));
     CHECK(fcntl(10, F_SETLEASE, F_WRLCK) == 0);
 }
 
-static void thread_clock_setup(void)
-{
+static void thread_clock_setup(void) {
     int id;
     CHECK(syscall(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, NULL, &id) == 0);
 }
 
-static void async_setup(void)
-{
+static void async_setup(void) {
     at(10, socket(AF_INET, SOCK_STREAM, 0));
     CHECK(fcntl(10, F_SETFL, O_ASYNC) == 0);
 }
 
-static void child_setup(void)
-{
+static void child_setup(void) {
     int ready[2];
     CHECK(pipe2(ready, O_CLOEXEC) == 0);
     pid_t child = fork();
@@ -129,8 +114,7 @@ static void child_setup(void)
 }
 
 /* Ends by itself within the grace time, so it isn't refused. */
-static void short_child_setup(void)
-{
+static void short_child_setup(void) {
     if (fork() == 0) {
         usleep(200 * 1000);
         _exit(0);

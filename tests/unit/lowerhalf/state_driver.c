@@ -31,8 +31,7 @@
 
 int restored;
 
-static void deny_kcmp(void)
-{
+static void deny_kcmp(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kcmp, 0, 1),
@@ -43,13 +42,11 @@ static void deny_kcmp(void)
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-static bool not_given_up(void)
-{
+static bool not_given_up(void) {
     return false;
 }
 
-static int allowed(char *err, size_t n)
-{
+static int allowed(char *err, size_t n) {
     int grace_ms = 1500;
     return mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, not_given_up, err, n) || mpy_fds_check(err, n) ||
                    mpy_process_check(err, n)
@@ -57,14 +54,12 @@ static int allowed(char *err, size_t n)
                : 0;
 }
 
-static void write_file(const char *path, const mpy_blob_t *b)
-{
+static void write_file(const char *path, const mpy_blob_t *b) {
     FILE *file = fopen(path, "w");
     CHECK(file && fwrite(b->data, 1, b->bytes, file) == b->bytes && fclose(file) == 0);
 }
 
-static mpy_blob_t read_file(const char *path)
-{
+static mpy_blob_t read_file(const char *path) {
     mpy_blob_t b;
     FILE *file = fopen(path, "r");
     CHECK(file);
@@ -76,18 +71,15 @@ static mpy_blob_t read_file(const char *path)
     return b;
 }
 
-static int plus_thousand(int tid)
-{
+static int plus_thousand(int tid) {
     return tid + 1000;
 }
 
-static int minus_thousand(int tid)
-{
+static int minus_thousand(int tid) {
     return tid - 1000;
 }
 
-static int save(const test_case_t *c, const char *path)
-{
+static int save(const test_case_t *c, const char *path) {
     char err[512] = "", fds_path[600];
     char *full = realpath(".", NULL);
     snprintf(fds_path, sizeof fds_path, "%s/%s", full, path);
@@ -113,8 +105,7 @@ static int save(const test_case_t *c, const char *path)
     return 0;
 }
 
-static int restore(const test_case_t *c, const char *path)
-{
+static int restore(const test_case_t *c, const char *path) {
     char err[512] = "", process_path[600];
     snprintf(process_path, sizeof process_path, "%s.process", path);
     mpy_blob_t b = read_file(path), process = read_file(process_path);
@@ -144,8 +135,7 @@ static int restore(const test_case_t *c, const char *path)
     return 0;
 }
 
-static void damaged(mpy_reader_t r, int process)
-{
+static void damaged(mpy_reader_t r, int process) {
     pid_t child = fork();
     if (child == 0) {
         char err[512] = "";
@@ -157,8 +147,7 @@ static void damaged(mpy_reader_t r, int process)
     CHECK(result == 0);
 }
 
-static int corrupt(const char *path)
-{
+static int corrupt(const char *path) {
     char process_path[600];
     snprintf(process_path, sizeof process_path, "%s.process", path);
     int tested = 0;
@@ -181,8 +170,7 @@ static int corrupt(const char *path)
 }
 
 /* The record of this CPU, and one with one more feature. */
-static int cpu(void)
-{
+static int cpu(void) {
     uint64_t saved[8], none[8] = {0};
     char err[512] = "";
     mpy_cpu_features(saved);
@@ -201,8 +189,7 @@ static int cpu(void)
     return 0;
 }
 
-static const test_case_t *find(const char *name)
-{
+static const test_case_t *find(const char *name) {
     const test_case_t *const tables[] = {file_cases, channel_cases, process_cases, refused_cases};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const test_case_t *c = tables[i]; c->name; c++)
@@ -211,8 +198,7 @@ static const test_case_t *find(const char *name)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     mpy_fds_note_inherited();
     mmap(MPY_TRAP, sizeof *MPY_TRAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (getenv("MPY_NO_KCMP"))

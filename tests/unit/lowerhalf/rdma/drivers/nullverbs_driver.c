@@ -22,13 +22,11 @@ static void to(enum ibv_qp_state state) {
     CHECK(!ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = state, .port_num = 1}, IBV_QP_STATE));
 }
 
-static void to_rts(void)
-{
+static void to_rts(void) {
     to(IBV_QPS_RESET), to(IBV_QPS_INIT), to(IBV_QPS_RTR), to(IBV_QPS_RTS);
 }
 
-static void set_up(void)
-{
+static void set_up(void) {
     int n;
     struct ibv_device **list = ibv_get_device_list(&n);
     CHECK(n == 3 && !strcmp(ibv_get_device_name(list[2]), "null2") && !list[3]);
@@ -52,8 +50,7 @@ static void set_up(void)
     CHECK(nullverbs_next_qp(NULL) == qp && !nullverbs_next_qp(qp));
 }
 
-static int post(uint64_t id, enum ibv_wr_opcode opcode, unsigned flags, uint32_t length)
-{
+static int post(uint64_t id, enum ibv_wr_opcode opcode, unsigned flags, uint32_t length) {
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = length, .lkey = mr->lkey};
     struct ibv_send_wr *bad = NULL,
                        second = {.wr_id = id + 1, .sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = flags},
@@ -68,15 +65,13 @@ static int post(uint64_t id, enum ibv_wr_opcode opcode, unsigned flags, uint32_t
     return rc ? rc * 1000 + (int)(bad->wr_id - id) : 0;
 }
 
-static int receive(uint64_t id)
-{
+static int receive(uint64_t id) {
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 64, .lkey = mr->lkey};
     struct ibv_recv_wr *bad, wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1};
     return ibv_post_recv(qp, &wr, &bad);
 }
 
-static void completes(uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode opcode)
-{
+static void completes(uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode opcode) {
     struct ibv_wc wc;
     CHECK(ibv_poll_cq(cq, 1, &wc) == 1);
     CHECK(wc.wr_id == id && wc.status == status && wc.opcode == opcode && wc.qp_num == qp->qp_num);
@@ -84,8 +79,7 @@ static void completes(uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode
 
 static void silent(void) { CHECK(ibv_poll_cq(cq, 1, &(struct ibv_wc){0}) == 0); }
 
-static void posts_and_completions(void)
-{
+static void posts_and_completions(void) {
     CHECK(post(1, IBV_WR_SEND, 0, 8) == EINVAL * 1000); /* in RESET */
     CHECK(ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_RTR}, IBV_QP_STATE) == EINVAL);
     CHECK(ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE) == EINVAL);
@@ -115,8 +109,7 @@ static void posts_and_completions(void)
           wc.wc_flags == IBV_WC_WITH_IMM);
 }
 
-static void failures(void)
-{
+static void failures(void) {
     nullverbs_fail(qp, IBV_WC_RETRY_EXC_ERR);
     completes(21, IBV_WC_RETRY_EXC_ERR, IBV_WC_SEND);
     for (uint64_t id = 40; id < 47; id++)
@@ -142,8 +135,7 @@ static void failures(void)
     CHECK(post(80, IBV_WR_SEND, 0, 1) == EIO * 1000);
 }
 
-static bool event(void)
-{
+static bool event(void) {
     struct ibv_cq *which;
     void *context_of_it;
     if (ibv_get_cq_event(channel, &which, &context_of_it))
@@ -153,8 +145,7 @@ static bool event(void)
     return true;
 }
 
-static void events(void)
-{
+static void events(void) {
     CHECK(!post(90, IBV_WR_SEND, IBV_SEND_SIGNALED, 1));
     nullverbs_complete(qp, 1);
     CHECK(!event() && !ibv_req_notify_cq(cq, 0) && !event()); /* not armed; armed too late */
@@ -170,8 +161,7 @@ static void events(void)
     CHECK(!ibv_get_async_event(context, &seen) && seen.event_type == IBV_EVENT_PORT_ERR && seen.element.port_num == 1);
 }
 
-static void extended(void)
-{
+static void extended(void) {
     struct ibv_qp_ex *x = ibv_qp_to_qp_ex(qp);
     ibv_wr_start(x);
     x->wr_id = 100, x->wr_flags = IBV_SEND_SIGNALED;
@@ -194,8 +184,7 @@ static void extended(void)
     completes(100, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE), silent();
 }
 
-static void shared_receives(void)
-{
+static void shared_receives(void) {
     struct ibv_srq *srq = ibv_create_srq(pd, &(struct ibv_srq_init_attr){.attr = {.max_wr = 8, .max_sge = 1}});
     struct ibv_qp_init_attr init = {
         .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1}};
@@ -211,8 +200,7 @@ static void shared_receives(void)
     CHECK(!ibv_destroy_qp(other) && !ibv_destroy_srq(srq) && !nullverbs_next_qp(qp));
 }
 
-static void instantly(void)
-{
+static void instantly(void) {
     nullverbs_instant(true);
     struct ibv_device **list = ibv_get_device_list(NULL);
     CHECK(context = ibv_open_device(list[0]));
@@ -234,8 +222,7 @@ static void instantly(void)
     completes(320, IBV_WC_SUCCESS, IBV_WC_RECV), silent();
 }
 
-int main(void)
-{
+int main(void) {
     set_up();
     posts_and_completions();
     failures();

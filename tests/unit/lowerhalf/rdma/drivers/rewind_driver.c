@@ -33,8 +33,7 @@ static struct ibv_srq srq;
 static struct ibv_qp_init_attr made = {.qp_type = IBV_QPT_RC};
 static uint32_t depth, max_sge, max_inline;
 
-static void *map(const char *path)
-{
+static void *map(const char *path) {
     struct stat st;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st))
@@ -44,8 +43,7 @@ static void *map(const char *path)
     return p;
 }
 
-static struct ibv_qp *object(const char *words, char *sends, char *recvs)
-{
+static struct ibv_qp *object(const char *words, char *sends, char *recvs) {
     size_t n = strlen(words);
     struct ibv_qp *qp = calloc(1, sizeof *qp + n * sizeof(void *));
     void **tail = (void **)(qp + 1);
@@ -60,16 +58,14 @@ static struct ibv_qp *object(const char *words, char *sends, char *recvs)
     return qp;
 }
 
-static uint64_t number(void)
-{
+static uint64_t number(void) {
     uint64_t value;
     if (scanf("%" SCNu64, &value) != 1)
         exit(2);
     return value;
 }
 
-static void ask(const shift_rewind_t *backend, void *state, bool for_sends)
-{
+static void ask(const shift_rewind_t *backend, void *state, bool for_sends) {
     static uint64_t ids[IDS];
     uint32_t n = (uint32_t)number();
     for (uint32_t i = 0; i < n; i++)
@@ -83,8 +79,7 @@ static void ask(const shift_rewind_t *backend, void *state, bool for_sends)
     shift_journal_free(&journal);
 }
 
-static void answer(const shift_rewind_t *backend, void *state)
-{
+static void answer(const shift_rewind_t *backend, void *state) {
     char command[16];
     while (scanf("%15s", command) == 1) {
         if (!strcmp(command, "journal")) {
@@ -104,8 +99,7 @@ static void answer(const shift_rewind_t *backend, void *state)
     }
 }
 
-static int rxe(char **objects, char *sends, char *recvs)
-{
+static int rxe(char **objects, char *sends, char *recvs) {
     void *state = NULL;
     int rc = -1;
     for (; *objects; objects++) {
@@ -124,8 +118,7 @@ static int rxe(char **objects, char *sends, char *recvs)
     return 0;
 }
 
-static int mlx5(char **argv, char *sends, char *recvs)
-{
+static int mlx5(char **argv, char *sends, char *recvs) {
     __be32 doorbell[2] = {htobe32((uint32_t)atoi(argv[5])), htobe32((uint32_t)atoi(argv[2]))};
     fake_mlx5 = (struct mlx5dv_qp){.dbrec = doorbell,
                                    .sq = {sends, (uint32_t)atoi(argv[1]), 64},
@@ -143,8 +136,7 @@ static int mlx5(char **argv, char *sends, char *recvs)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc < 9)
         return 2;
     char *send_queue = map(argv[2]), *recv_queue = strcmp(argv[3], "-") ? map(argv[3]) : NULL;

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int states(int argc, char **argv)
-{
+static int states(int argc, char **argv) {
     shift_states_t s = {SHIFT_SQ_DEFAULT, SHIFT_RQ_DEFAULT};
     for (int i = 2; i < argc; i++) {
         shift_transition(&s, (shift_event_t)atoi(argv[i]));
@@ -26,8 +25,7 @@ static int states(int argc, char **argv)
     return 0;
 }
 
-static int map(void)
-{
+static int map(void) {
     shift_map_t m = SHIFT_MAP_INIT;
     char word[16];
     unsigned long long key, value;
@@ -45,8 +43,7 @@ static int map(void)
     return 0;
 }
 
-static int backoff(void)
-{
+static int backoff(void) {
     shift_backoff_t b = {0};
     char word[16];
     unsigned long long ms;
@@ -62,8 +59,7 @@ static int backoff(void)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "states") == 0)
         return states(argc, argv);

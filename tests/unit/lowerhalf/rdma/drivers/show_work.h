@@ -10,8 +10,7 @@
 
 /* Elements as [address, length, key]; inline data as a string of hexadecimal digits. Ends the test if the list isn't
  * the entry's own. */
-static void show_scatter(const shift_journal_t *j, const char *entry, const struct ibv_sge *list, int n, bool bytes)
-{
+static void show_scatter(const shift_journal_t *j, const char *entry, const struct ibv_sge *list, int n, bool bytes) {
     const char *end = entry + j->stride;
     if ((const char *)list < entry + j->head_size || (const char *)(list + n) > end) {
         fprintf(stderr, "a scatter list outside of its entry\n");
@@ -33,8 +32,7 @@ static void show_scatter(const shift_journal_t *j, const char *entry, const stru
     printf("\"");
 }
 
-static void show_send(const shift_journal_t *j, const shift_send_t *e)
-{
+static void show_send(const shift_journal_t *j, const shift_send_t *e) {
     bool atomic = e->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || e->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     printf("{\"wr_id\": %" PRIu64 ", \"opcode\": %d, \"flags\": %u, \"extra\": %u, \"length\": %" PRIu64
            ", \"first_psn\": %u, \"packets\": %u, ",
@@ -46,15 +44,13 @@ static void show_send(const shift_journal_t *j, const shift_send_t *e)
     printf(", \"next\": %s}\n", e->wr.next ? "true" : "false");
 }
 
-static void show_recv(const shift_journal_t *j, const shift_recv_t *e)
-{
+static void show_recv(const shift_journal_t *j, const shift_recv_t *e) {
     printf("{\"wr_id\": %" PRIu64 ", \"length\": %" PRIu64 ", ", e->wr.wr_id, e->length);
     show_scatter(j, (const char *)e, e->wr.sg_list, e->wr.num_sge, false);
     printf(", \"next\": %s}\n", e->wr.next ? "true" : "false");
 }
 
-static void show_journal(const shift_journal_t *j, bool sends)
-{
+static void show_journal(const shift_journal_t *j, bool sends) {
     for (uint64_t i = j->first; i != j->next; i++)
         if (sends)
             show_send(j, shift_journal_at(j, i));

@@ -50,14 +50,12 @@ static shift_real_t real;
 
 const shift_real_t *shift_real(void) { return &real; }
 
-int shift_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
-{
+int shift_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
     struct verbs_context *v = verbs_get_ctx(context);
     return v->query_port(context, port, attr, sizeof *attr);
 }
 
-static void *null_function(const char *name)
-{
+static void *null_function(const char *name) {
     void *f = dlsym(library, name);
     CHECK(f);
     return f;
@@ -70,8 +68,7 @@ static void (*async)(struct ibv_context *, const struct ibv_async_event *);
 static struct ibv_qp *(*next_qp)(const struct ibv_qp *);
 static void (*set_gid)(int);
 
-static void find_library(const char *path)
-{
+static void find_library(const char *path) {
     CHECK(library = dlopen(path, RTLD_NOW | RTLD_LOCAL));
 #define X(verb) real.verb = (__typeof__(real.verb))dlsym(library, "ibv_" #verb);
     SHIFT_INTERPOSED(X)
@@ -102,8 +99,7 @@ int shift_kv_event(shift_kv_t *kv, const char *json) { return kv && json ? 0 : -
 int shift_kv_command(shift_kv_t *kv, char *line, size_t room) { return kv && line && room ? 0 : -1; }
 int shift_kv_flush(shift_kv_t *kv) { return kv ? 0 : -1; }
 
-int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n)
-{
+int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n) {
     (void)kv;
     pthread_mutex_lock(&storing);
     int i = 0;
@@ -115,8 +111,7 @@ int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n)
     return 0;
 }
 
-int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n)
-{
+int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n) {
     (void)kv;
     pthread_mutex_lock(&storing);
     for (int k = 0; k < n; k++) {
@@ -136,8 +131,7 @@ static shift_link_t ourselves = {.connected = true};
 static shift_message_t messages[MESSAGES];
 static unsigned first_message, next_message;
 
-shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive)
-{
+shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive) {
     ourselves.device = d;
     ourselves.peer = peer;
     ourselves.receive = receive;
@@ -146,15 +140,13 @@ shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t 
     return &ourselves;
 }
 
-void shift_link_send(shift_link_t *l, const shift_message_t *m)
-{
+void shift_link_send(shift_link_t *l, const shift_message_t *m) {
     CHECK(next_message - first_message < MESSAGES);
     messages[next_message++ % MESSAGES] = *m;
     shift_wake(l->device);
 }
 
-void shift_link_poll(shift_device_t *d, int path)
-{
+void shift_link_poll(shift_device_t *d, int path) {
     (void)d;
     while (path == 0 && first_message != next_message) {
         shift_message_t m = messages[first_message++ % MESSAGES];
@@ -194,8 +186,7 @@ static void advance(uint32_t *n, uint32_t to) { __atomic_store_n(n, to, __ATOMIC
 
 static bool signaled(uint32_t number) { return number % 3 == 2; }
 
-static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
-{
+static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer) {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
     CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE)); /* some programs begin like this: the queue pair stays protected */
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
@@ -219,8 +210,7 @@ static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
 
 /* The domain belongs to a thread domain. The provider isn't told of it, otherwise the thread domain would still be in
  * use. */
-static struct ibv_pd *make_domain(struct ibv_pd *base)
-{
+static struct ibv_pd *make_domain(struct ibv_pd *base) {
     struct ibv_td *td = ibv_alloc_td(base->context, &(struct ibv_td_init_attr){0});
     CHECK(td);
     struct ibv_pd *pd =
@@ -230,8 +220,7 @@ static struct ibv_pd *make_domain(struct ibv_pd *base)
 }
 
 /* The descriptor is closed at once, because backups have their own. */
-static struct ibv_mr *register_dmabuf(struct ibv_pd *pd)
-{
+static struct ibv_mr *register_dmabuf(struct ibv_pd *pd) {
     int fd = memfd_create("dmabuf", MFD_CLOEXEC);
     CHECK(fd >= 0 && !ftruncate(fd, sizeof memory));
     struct ibv_mr *region = ibv_reg_dmabuf_mr(pd, 0, sizeof memory, (uintptr_t)memory, fd, IBV_ACCESS_LOCAL_WRITE);
@@ -239,8 +228,7 @@ static struct ibv_mr *register_dmabuf(struct ibv_pd *pd)
     return region;
 }
 
-static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struct ibv_cq *recv_cq, bool extended)
-{
+static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struct ibv_cq *recv_cq, bool extended) {
     struct ibv_qp_init_attr init = {
         .send_cq = send_cq, .recv_cq = recv_cq, .srq = shared, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
     struct ibv_qp_init_attr_ex ex = {
@@ -252,15 +240,13 @@ static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struct 
     return qp;
 }
 
-static void post_recv(pair_t *p)
-{
+static void post_recv(pair_t *p) {
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
     struct ibv_recv_wr *bad, wr = {.wr_id = 7, .sg_list = &sge, .num_sge = 1}; /* all have the same */
     CHECK(!ibv_post_recv(p->to, &wr, &bad));
 }
 
-static void post_send(pair_t *p)
-{
+static void post_send(pair_t *p) {
     uint32_t n = p->posted;
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = n % 5 ? 2500 : 40, .lkey = (n % 2 ? mr : dmabuf)->lkey};
     struct ibv_send_wr *bad,
@@ -282,8 +268,7 @@ static void post_send(pair_t *p)
     advance(&p->posted, n + 1);
 }
 
-static void *poster(void *arg)
-{
+static void *poster(void *arg) {
     while (!set(&stop_posting)) {
         bool any = false;
         for (int i = 0; i < count; i++)
@@ -297,8 +282,7 @@ static void *poster(void *arg)
     return arg;
 }
 
-static pair_t *pair_of(uint32_t number)
-{
+static pair_t *pair_of(uint32_t number) {
     for (int i = 0; i < count; i++)
         if (pairs[i].from->qp_num == number || pairs[i].to->qp_num == number)
             return &pairs[i];
@@ -327,8 +311,7 @@ static void completed(enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint
     }
 }
 
-static void *poller(void *arg)
-{
+static void *poller(void *arg) {
     struct ibv_wc wc[4];
     while (!set(&stop)) {
         int n = ibv_poll_cq(arg, 4, wc);
@@ -341,8 +324,7 @@ static void *poller(void *arg)
     return NULL;
 }
 
-static void *extended_poller(void *arg)
-{
+static void *extended_poller(void *arg) {
     while (!set(&stop)) {
         struct ibv_poll_cq_attr none = {0};
         int r = ibv_start_poll(recvs_ex, &none);
@@ -364,8 +346,7 @@ static void *extended_poller(void *arg)
 static struct ibv_qp *ends[64][2];
 static int wires;
 
-static void find_wires(void)
-{
+static void find_wires(void) {
     struct ibv_qp_attr a, b;
     struct ibv_qp_init_attr init;
     for (struct ibv_qp *q = next_qp(NULL); q; q = next_qp(q)) {
@@ -377,8 +358,7 @@ static void find_wires(void)
     CHECK(wires == 4 * count);
 }
 
-static void *network(void *arg)
-{
+static void *network(void *arg) {
     unsigned seed = 1;
     while (!set(&stop)) {
         bool any = false;
@@ -394,8 +374,7 @@ static void *network(void *arg)
 
 static shift_qp_t *shift_of(struct ibv_qp *qp) { return shift_map_get(&shift_qps, (uintptr_t)qp); }
 
-static bool steady(shift_device_t *d)
-{
+static bool steady(shift_device_t *d) {
     pthread_mutex_lock(&d->lock);
     bool all = true;
     for (int i = 0; i < count; i++)
@@ -409,8 +388,7 @@ static bool steady(shift_device_t *d)
     return all;
 }
 
-static void wait_for(shift_device_t *d, bool (*what)(shift_device_t *))
-{
+static void wait_for(shift_device_t *d, bool (*what)(shift_device_t *)) {
     uint64_t end = shift_now() + PATIENCE_S * 1000000000ull;
     while (!what(d)) {
         CHECK(shift_now() < end);
@@ -418,8 +396,7 @@ static void wait_for(shift_device_t *d, bool (*what)(shift_device_t *))
     }
 }
 
-static bool all_arrived(shift_device_t *d)
-{
+static bool all_arrived(shift_device_t *d) {
     (void)d;
     for (int i = 0; i < count; i++) {
         uint32_t last = pairs[i].posted;
@@ -432,8 +409,7 @@ static bool all_arrived(shift_device_t *d)
 }
 
 /* More posts than were outstanding at the last failure: so posts have met the failure. */
-static bool some_more(shift_device_t *d)
-{
+static bool some_more(shift_device_t *d) {
     (void)d;
     for (int i = 0; i < count; i++)
         if (now_at(&pairs[i].arrived) - pairs[i].arrived_before < 3 * DEPTH)
@@ -441,14 +417,12 @@ static bool some_more(shift_device_t *d)
     return true;
 }
 
-static void next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
-{
+static void next_completion(struct ibv_cq *cq, struct ibv_wc *wc) {
     for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; ibv_poll_cq(cq, 1, wc) == 0; usleep(100))
         CHECK(shift_now() < end);
 }
 
-static void lose(pair_t *p, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
-{
+static void lose(pair_t *p, struct ibv_cq *send_cq, struct ibv_cq *recv_cq) {
     struct ibv_wc wc;
     while (p->posted < DEPTH / 2)
         post_send(p);
@@ -473,8 +447,7 @@ static void lose(pair_t *p, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
 
 /* ---- what has stopped without an error ---- */
 
-static uint32_t switches_of(const pair_t *p)
-{
+static uint32_t switches_of(const pair_t *p) {
     const shift_qp_t *q = shift_of(p->from);
     pthread_mutex_lock(&q->o.device->lock);
     uint32_t n = q->switches;
@@ -482,8 +455,7 @@ static uint32_t switches_of(const pair_t *p)
     return n;
 }
 
-static void get_stuck(void)
-{
+static void get_stuck(void) {
     struct ibv_wc wc;
     for (int i = 0; i < 3; i++)
         while (pairs[i].posted < (i == 2 ? 2 : 3)) /* number 2 is signaled */
@@ -509,24 +481,21 @@ static void get_stuck(void)
 
 /* ---- the last receive of a shared queue ---- */
 
-static enum ibv_qp_state provider_state(struct ibv_qp *qp)
-{
+static enum ibv_qp_state provider_state(struct ibv_qp *qp) {
     struct ibv_qp_attr a;
     struct ibv_qp_init_attr init;
     CHECK(!real.query_qp(qp, &a, IBV_QP_STATE, &init));
     return a.qp_state;
 }
 
-static void poll_for_nothing(void)
-{
+static void poll_for_nothing(void) {
     struct ibv_wc wc;
     CHECK(ibv_poll_cq(sends, 1, &wc) == 0 && ibv_poll_cq(both, 1, &wc) == 0);
 }
 
 /* Its path fails. If `says`, the receiver's RNIC reports that it has reached the last receive. The program reads its
  * events. */
-static void reach_last(pair_t *p, bool says)
-{
+static void reach_last(pair_t *p, bool says) {
     struct ibv_async_event e = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED, .element.qp = p->to};
     uint64_t end = shift_now() + PATIENCE_S * 1000000000ull;
     shift_qp_t *q = shift_of(p->to);
@@ -551,8 +520,7 @@ static void reach_last(pair_t *p, bool says)
 
 /* An address is away while its path fails, or not. Then it comes back at another index. An old index never has a
  * GID. */
-static void move_gids(int failure)
-{
+static void move_gids(int failure) {
     if (failure % 3 == 0) {
         set_gid(-1);
         usleep(20000);
@@ -560,8 +528,7 @@ static void move_gids(int failure)
     set_gid(1 + failure % 7);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CHECK(argc == 5);
     find_library(argv[1]);
     count = atoi(argv[4]);

@@ -23,16 +23,14 @@ static bool sends;
 static struct ibv_sge list[ELEMENTS];
 static unsigned char data[BYTES];
 
-static uint64_t number(void)
-{
+static uint64_t number(void) {
     uint64_t value;
     if (scanf("%" SCNu64, &value) != 1)
         exit(2);
     return value;
 }
 
-static int scatter(bool bytes)
-{
+static int scatter(bool bytes) {
     int n = (int)number();
     unsigned char *to = data;
     for (int i = 0; i < n; i++) {
@@ -46,8 +44,7 @@ static int scatter(bool bytes)
     return n;
 }
 
-static void answer(const shift_journal_t *j, uint64_t before, const void *entry)
-{
+static void answer(const shift_journal_t *j, uint64_t before, const void *entry) {
     memset(list, 0xee, sizeof list);
     memset(data, 0xee, sizeof data);
     if (entry && entry != shift_journal_at(j, before))
@@ -58,8 +55,7 @@ static void answer(const shift_journal_t *j, uint64_t before, const void *entry)
         printf("-\n");
 }
 
-static void append_send(void)
-{
+static void append_send(void) {
     struct ibv_send_wr another, wr = {.next = &another, .sg_list = list};
     wr.wr_id = number();
     wr.opcode = (enum ibv_wr_opcode)number();
@@ -77,8 +73,7 @@ static void append_send(void)
     answer(&journal, before, shift_journal_send(&journal, &wr));
 }
 
-static void append_recv(void)
-{
+static void append_recv(void) {
     struct ibv_recv_wr another, wr = {.next = &another, .sg_list = list};
     wr.wr_id = number();
     wr.num_sge = scatter(false);
@@ -86,8 +81,7 @@ static void append_recv(void)
     answer(&journal, before, shift_journal_recv(&journal, &wr));
 }
 
-static void make(const char *command)
-{
+static void make(const char *command) {
     sends = !strcmp(command, "sends");
     uint32_t depth = (uint32_t)number(), sge = (uint32_t)number();
     int rc = sends ? shift_journal_sends(&journal, depth, sge, (uint32_t)number())
@@ -95,8 +89,7 @@ static void make(const char *command)
     printf("%" PRIu64 "\n", rc ? 0 : (uint64_t)journal.mask + 1);
 }
 
-int main(void)
-{
+int main(void) {
     char command[16];
     while (scanf("%15s", command) == 1) {
         if (!strcmp(command, "sends") || !strcmp(command, "recvs")) {
