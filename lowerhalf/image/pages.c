@@ -13,6 +13,7 @@
 #include "pages.h"
 #include "base/io/whole.h"
 #include "base/now.h"
+#include "base/page.h"
 #include "image/file/crc32c.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -291,7 +292,7 @@ static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t lo
     uint64_t file_end = m->lo, run_lo = lo;
     enum kind run_kind = ZERO;
     if (p->file && p->file->bytes > m->offset) {
-        file_end = m->lo + ((p->file->bytes - m->offset + PAGE - 1) & ~(uint64_t)(PAGE - 1));
+        file_end = m->lo + MPY_PAGE_UP(p->file->bytes - m->offset);
         if (file_end > m->hi) file_end = m->hi;
     }
     for (uint64_t at = lo, pages; at < hi; at += pages * PAGE) {

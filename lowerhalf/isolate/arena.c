@@ -16,20 +16,20 @@
  *     3). One store changes arena_next, so that it always lies above all allocated ranges.
  */
 #include "arena.h"
+#include "base/page.h"
 #include "base/sys.h"
 #include <sys/mman.h>
 
 #define HUGE 0x200000ul
-#define PAGE 4096ul
 #define TABLE_BYTES (MPY_FREE_MAX * sizeof(mpy_range_t))
 
 volatile uint32_t *mpy_wiped_words;
 
 int mpy_arena_attach(void) {
-    long page = mpy_sys6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long page = mpy_sys6(SYS_mmap, 0, MPY_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mpy_sys_failed(page)) return (int)page;
     mpy_wiped_words = (volatile uint32_t *)page;
-    return (int)mpy_sys(SYS_madvise, page, PAGE, MADV_WIPEONFORK);
+    return (int)mpy_sys(SYS_madvise, page, MPY_PAGE, MADV_WIPEONFORK);
 }
 
 static void lock(void) {
@@ -101,8 +101,8 @@ static void release(uint64_t lo, uint64_t hi) {
 
 uint64_t mpy_arena_take(uint64_t bytes) {
     mpy_trapstate_t *s = MPY_TRAP;
-    uint64_t align = bytes >= HUGE ? HUGE : PAGE, found = 0;
-    bytes = (bytes + PAGE - 1) & ~(PAGE - 1);
+    uint64_t align = bytes >= HUGE ? HUGE : MPY_PAGE, found = 0;
+    bytes = MPY_PAGE_UP(bytes);
     if (bytes == 0 || bytes > MPY_ARENA_HI - MPY_HEAP_LO) return 0;
     lock();
     uint64_t largest = 0;
@@ -127,7 +127,7 @@ uint64_t mpy_arena_take(uint64_t bytes) {
 
 int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
     mpy_trapstate_t *s = MPY_TRAP;
-    uint64_t hi = (lo + bytes + PAGE - 1) & ~(PAGE - 1);
+    uint64_t hi = MPY_PAGE_UP(lo + bytes);
     if (lo < MPY_HEAP_LO || lo >= MPY_ARENA_HI || !bytes || bytes > MPY_ARENA_HI - lo) return 0;
     lock();
     uint32_t i = first_ending_after(lo);
@@ -148,12 +148,12 @@ int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
 
 void mpy_arena_give(uint64_t lo, uint64_t bytes) {
     lock();
-    release(lo, (lo + bytes + PAGE - 1) & ~(PAGE - 1));
+    release(lo, MPY_PAGE_UP(lo + bytes));
     unlock();
 }
 
 void mpy_arena_claim(uint64_t lo, uint64_t bytes) {
-    uint64_t hi = (lo + bytes + PAGE - 1) & ~(PAGE - 1);
+    uint64_t hi = MPY_PAGE_UP(lo + bytes);
     if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return;
     lock();
     carve(lo, hi);

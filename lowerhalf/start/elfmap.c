@@ -8,6 +8,7 @@
  *  2. The whole span is reserved first, so that segments can't collide with anything.
  */
 #include "elfmap.h"
+#include "base/page.h"
 #include "base/reason.h"
 #include "isolate/arena.h"
 #include <elf.h>
@@ -18,8 +19,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define DOWN(x) ((x) & ~4095ul)
-#define UP(x) DOWN((x) + 4095ul)
 
 static int fail(char *error, size_t n, const char *path, const char *why) {
     return mpy_reason(error, n, "cannot start %s: %s", path, why);
@@ -28,14 +27,15 @@ static int fail(char *error, size_t n, const char *path, const char *why) {
 static int map_segment(int fd, const Elf64_Phdr *p, uint64_t base) {
     int prot = ((p->p_flags & PF_R) ? PROT_READ : 0) | ((p->p_flags & PF_W) ? PROT_WRITE : 0) |
                ((p->p_flags & PF_X) ? PROT_EXEC : 0);
-    uint64_t lo = DOWN(base + p->p_vaddr), file_end = base + p->p_vaddr + p->p_filesz,
-             end = UP(base + p->p_vaddr + p->p_memsz);
+    uint64_t lo = MPY_PAGE_DOWN(base + p->p_vaddr), file_end = base + p->p_vaddr + p->p_filesz,
+             end = MPY_PAGE_UP(base + p->p_vaddr + p->p_memsz);
     if (p->p_filesz &&
-        mmap((void *)lo, UP(file_end) - lo, prot, MAP_PRIVATE | MAP_FIXED, fd, (off_t)DOWN(p->p_offset)) == MAP_FAILED)
+        mmap((void *)lo, MPY_PAGE_UP(file_end) - lo, prot, MAP_PRIVATE | MAP_FIXED, fd,
+             (off_t)MPY_PAGE_DOWN(p->p_offset)) == MAP_FAILED)
         return -1;
-    uint64_t zero_from = p->p_filesz ? UP(file_end) : lo;
+    uint64_t zero_from = p->p_filesz ? MPY_PAGE_UP(file_end) : lo;
     if (p->p_memsz > p->p_filesz && p->p_filesz && (prot & PROT_WRITE))
-        memset((void *)file_end, 0, UP(file_end) - file_end);
+        memset((void *)file_end, 0, MPY_PAGE_UP(file_end) - file_end);
     if (end > zero_from &&
         mmap((void *)zero_from, end - zero_from, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
         return -1;
@@ -62,8 +62,8 @@ int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n) {
     uint64_t lo = ~0ul, hi = 0;
     for (int i = 0; i < h.e_phnum; i++) {
         if (ph[i].p_type == PT_LOAD) {
-            if (DOWN(ph[i].p_vaddr) < lo) lo = DOWN(ph[i].p_vaddr);
-            if (UP(ph[i].p_vaddr + ph[i].p_memsz) > hi) hi = UP(ph[i].p_vaddr + ph[i].p_memsz);
+            if (MPY_PAGE_DOWN(ph[i].p_vaddr) < lo) lo = MPY_PAGE_DOWN(ph[i].p_vaddr);
+            if (MPY_PAGE_UP(ph[i].p_vaddr + ph[i].p_memsz) > hi) hi = MPY_PAGE_UP(ph[i].p_vaddr + ph[i].p_memsz);
         } else if (ph[i].p_type == PT_GNU_STACK) {
             out->exec_stack = (ph[i].p_flags & PF_X) != 0;
         } else if (ph[i].p_type == PT_INTERP && ph[i].p_filesz < sizeof out->interp) {

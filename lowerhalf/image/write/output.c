@@ -18,6 +18,7 @@
 #include <manapy/syscall.h>
 
 #include "base/io/whole.h"
+#include "base/page.h"
 #include "image/file/crc32c.h"
 
 #define WRITE_CHUNK (8ul << 20)
@@ -26,7 +27,7 @@
 
 void *mpy_vector_push(mpy_vector_t *v, size_t count) {
     if (v->count + count > v->room) {
-        size_t bytes = (2 * (v->count + count) * v->size + MPY_IMAGE_PAGE) & ~(size_t)(MPY_IMAGE_PAGE - 1);
+        size_t bytes = MPY_PAGE_UP(2 * (v->count + count) * v->size + 1);
         long items = v->items != NULL
                          ? mpy_sys(SYS_mremap, v->items, v->room * v->size, bytes, MREMAP_MAYMOVE)
                          : mpy_sys(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

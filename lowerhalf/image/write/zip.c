@@ -23,6 +23,7 @@
 #include "zip.h"
 
 #include "base/now.h"
+#include "base/page.h"
 #include "base/zstd.h"
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@
 enum { MOST_LEFT_OUT = 64 };
 
 static size_t room_of(const mpy_zip_t *zip) {
-    return (MPY_FRAME_MAX + zip->pool.workspace + MPY_IMAGE_PAGE - 1) & ~(size_t)(MPY_IMAGE_PAGE - 1);
+    return MPY_PAGE_UP(MPY_FRAME_MAX + zip->pool.workspace);
 }
 
 void mpy_zip_begin(mpy_zip_t *zip, const char *how, int threads) {

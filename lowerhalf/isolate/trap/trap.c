@@ -26,6 +26,7 @@
  *     child's next trapped call would kill it. A filter cannot see such flags, nor whether the child is a fork.
  */
 #include "trap.h"
+#include "base/page.h"
 #include "base/sys.h"
 #include "clock.h"
 #include "isolate/fdguard.h"
@@ -55,9 +56,9 @@ _Static_assert(offsetof(mpy_trapstate_t, nids) == 0x1884 && offsetof(mpy_trapsta
 
 void mpy_code_install(void) {
     void *page = (void *)MPY_CODE_ADDR;
-    mpy_sys(SYS_mmap, page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    mpy_sys(SYS_mmap, page, MPY_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     memcpy(page, mpy_code_begin, (size_t)(mpy_code_end - mpy_code_begin));
-    mpy_sys(SYS_mprotect, page, 4096, PROT_READ | PROT_EXEC);
+    mpy_sys(SYS_mprotect, page, MPY_PAGE, PROT_READ | PROT_EXEC);
 }
 
 /* ---- identities ---- */

@@ -8,6 +8,7 @@
  *     (allocators extend memory in place so); MAP_FIXED is obeyed.
  *  2. brk never reaches the kernel: otherwise both libcs would share one break and corrupt each other's heap.
  */
+#include "base/page.h"
 #include "base/sys.h"
 #include "foreign.h"
 #include "isolate/arena.h"
@@ -21,7 +22,6 @@
 #define PROT_EXEC_ 4
 #define EEXIST_ (-17)
 #define ENOMEM_ (-12)
-#define PAGE_UP(x) (((x) + 4095ul) & ~4095ul)
 
 static int in_arena(uint64_t a) { return a >= MPY_HEAP_LO && a < MPY_ARENA_HI; }
 
@@ -34,7 +34,7 @@ long mpy_trap_mmap(mpy_trap_t *t) {
         if (!in_arena((uint64_t)r) && !(MPY_TRAP->low_exec && r < 0x100000000l)) MPY_TRAP->foreign = (uint64_t)r;
         return r;
     }
-    uint64_t hint = PAGE_UP((uint64_t)t->a[0]);
+    uint64_t hint = MPY_PAGE_UP((uint64_t)t->a[0]);
     for (int tries = 0; tries < 64; tries++, hint = 0) {
         uint64_t at = mpy_arena_take_at(hint, (uint64_t)t->a[1]) ? hint : mpy_arena_take((uint64_t)t->a[1]);
         if (!at) return t->a[1] ? ENOMEM_ : -22;
@@ -53,7 +53,7 @@ long mpy_trap_munmap(mpy_trap_t *t) {
 }
 
 long mpy_trap_mremap(mpy_trap_t *t) {
-    uint64_t old = (uint64_t)t->a[0], old_bytes = PAGE_UP((uint64_t)t->a[1]), bytes = PAGE_UP((uint64_t)t->a[2]);
+    uint64_t old = (uint64_t)t->a[0], old_bytes = MPY_PAGE_UP((uint64_t)t->a[1]), bytes = MPY_PAGE_UP((uint64_t)t->a[2]);
     long flags = t->a[3];
     if (flags & MREMAP_FIXED) {
         long r = mpy_sys6(SYS_mremap, t->a[0], t->a[1], t->a[2], flags, t->a[4], 0);
@@ -90,7 +90,7 @@ long mpy_trap_brk(mpy_trap_t *t) {
     mpy_trapstate_t *s = MPY_TRAP;
     uint64_t want = (uint64_t)t->a[0];
     if (want < s->brk_lo || want > s->brk_max) return (long)s->brk_now;
-    uint64_t have_end = PAGE_UP(s->brk_now), want_end = PAGE_UP(want);
+    uint64_t have_end = MPY_PAGE_UP(s->brk_now), want_end = MPY_PAGE_UP(want);
     if (want_end > have_end) {
         long r =
             mpy_sys6(SYS_mmap, (long)have_end, (long)(want_end - have_end), 3, ANON_PRIVATE | FIXED_NOREPLACE, -1, 0);
