@@ -60,15 +60,15 @@ def test_nobody_is_told_that_an_agent_stays_that_ends(agent: Start, short: Path)
     slow = f"""
 import time
 from pathlib import Path
-from manapy.rdma.agent import Agent
+from manapy.rdma.agent import RdmaAgent
 from manapy.rdma.sqlite import SqliteStore
-idle = Agent._end_when_idle
+idle = RdmaAgent._end_when_idle
 async def when_met(self, linger):
     import asyncio
     while not Path({str(decide)!r}).exists():
         await asyncio.sleep(0.01)
     await idle(self, linger)
-Agent._end_when_idle = when_met
+RdmaAgent._end_when_idle = when_met
 close = SqliteStore.close
 def when_told(self):
     while not Path({str(leave)!r}).exists():
