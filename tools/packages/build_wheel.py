@@ -1,6 +1,7 @@
 """Build the wheel: one file for all versions of Python and all distributions with glibc 2.28 or newer.
 
- 1. Libraries with the symbols of that glibc are made (old_glibc.py), and the C parts are linked with them.
+ 1. Libraries with the symbols of that glibc are made (old_glibc.py), and the C parts are linked with them. Only linking
+    is special: the folder of an installation from this tree is used, and what it has compiled already.
  2. The wheel is checked (wheel_check.py, and auditwheel), and only then gets the tag manylinux_2_28.
 
 manapy has no extension module, so the wheel's tag for Python is py3-none. The headers of libibverbs are needed here, so
@@ -21,6 +22,7 @@ import wheel_check
 
 ROOT = Path(__file__).resolve().parents[2]
 GLIBC = "2.28"  # of RHEL 8; SLES 15 has 2.31, Debian 11 too
+LINKED = ("EXE", "MODULE", "SHARED")  # CMake's kinds of what is linked
 TAG = f"manylinux_{GLIBC.replace('.', '_')}_x86_64"
 
 
@@ -31,8 +33,7 @@ class WheelError(Exception):
 def build(into: Path) -> Path:
     """The checked and tagged wheel, in a folder. Raises WheelError, OldGlibcError."""
     _check_headers()
-    folder = ROOT / "build" / f"wheel-glibc-{GLIBC}"
-    link = " ".join(old_glibc.link_options(GLIBC, folder / "glibc"))
+    link = " ".join(old_glibc.link_options(GLIBC, ROOT / "build" / f"glibc-{GLIBC}"))
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=into, prefix="building-") as name:
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -41,9 +42,8 @@ def build(into: Path) -> Path:
             *pip,
             "--wheel-dir",
             name,
-            f"--config-settings=build-dir={folder / 'cmake'}",
+            *(f"--config-settings=cmake.define.CMAKE_{kind}_LINKER_FLAGS={link}" for kind in LINKED),
             ROOT,
-            LDFLAGS=link,
         )
         (plain,) = Path(name).glob("*.whl")
         _check(plain)
@@ -60,10 +60,8 @@ def _check_headers() -> None:
         raise WheelError("no headers of libibverbs, which the RDMA part needs: apt install libibverbs-dev")
 
 
-def _run(step: str, *command: str | Path, **environment: str) -> None:
-    done = subprocess.run(
-        [str(word) for word in command], env={**os.environ, **environment}, capture_output=True, text=True
-    )
+def _run(step: str, *command: str | Path) -> None:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
         raise WheelError(f"{step} failed:\n{(done.stdout + done.stderr).strip()}")
 
