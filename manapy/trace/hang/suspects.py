@@ -107,9 +107,9 @@ class Suspects:
             return None
         if known.doing is not None:
             return known.doing
-        if known.process == "D":
-            return activity.STORAGE
-        return activity.COMPUTES if known.cpu_share >= BUSY else None
+        if known.cpu_share >= BUSY:
+            return activity.COMPUTES
+        return activity.STORAGE if known.process == "D" else None
 
     def process(self, rank: int) -> tuple[str, str]:
         """Return the activity of its process, for the sentence, and the detail of a verdict."""

@@ -15,6 +15,8 @@ Invariants
  5. A process that is ready to run at two looks, and has not run between them, had no processor. This is not doing
     nothing. If it has run, the time in which it waited for a processor counts as if it had run: on a busy machine, a
     process that computes gets only a part of one.
+ 6. A wait for storage that is seen at one look may be short (a page fault, a lock of the kernel). It counts unless the
+    process has run, or waited for a processor, for most of the time.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from .process_state import BUSY
 INTERVAL = 0.5  # seconds between two looks, if there was none before
 QUIET = 5.0  # after so many seconds without activity, a process counts as doing nothing
 STEP = 0.05  # seconds between looks; a wait for storage is seen only at the moment of a look
+MOSTLY = 0.5  # share of the time
 RUNS = 1e-4  # share of a processor; less is the heartbeat of a library, if the main thread has not run at all
 OWN = ("manapy-control", "manapy-worker")  # names of manapy's own threads
 NOTHING = ""
@@ -129,20 +132,23 @@ class Activity:
 
     def _compared(self, key: tuple[int, int], now: ActivitySample, stored: bool) -> ObservedActivity:
         known = self._known[key]
-        if what := STORAGE if stored else done(known.sight, now):
+        if what := done(known.sight, now, stored):
             known.since, known.what = now.at, what
         known.sight = now
         still = now.at - known.since
         return ObservedActivity(known.what) if still < QUIET else ObservedActivity(NOTHING, still)
 
 
-def done(before: ActivitySample, now: ActivitySample) -> str:
+def done(before: ActivitySample, now: ActivitySample, stored: bool = False) -> str:
     """Return what was done between two looks. Bytes and processor time of a process or thread that is new count from
-    zero."""
+    zero. stored: a thread was seen to wait for storage."""
     took = max(now.at - before.at, 1e-3)
     share = _grown(before.ran, now.ran) / 1e9 / took
+    wanted = share + _grown(before.waited, now.waited) / 1e9 / took
+    if stored and (wanted < MOSTLY or share < RUNS):
+        return STORAGE
     ready = before.ready & now.ready
-    if share >= BUSY or (ready and share >= RUNS and share + _grown(before.waited, now.waited) / 1e9 / took >= BUSY):
+    if stored or share >= BUSY or (ready and share >= RUNS and wanted >= BUSY):
         return COMPUTES
     for what, old, new in ((WRITES, before.written, now.written), (READS, before.read, now.read)):
         if any(count > old.get(task, 0) for task, count in new.items()):

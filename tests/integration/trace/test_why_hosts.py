@@ -155,8 +155,11 @@ def test_a_rank_that_waits_for_its_processor_on_the_other_host(
     )
     job.wait_for("fault ")
     with verdicts.watched(tmp_path / "said", "--schedule", plan, job.dir, inside=inside(HERE)) as told:
-        job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
-    assert {(verdict["state"], verdict["cause"]) for verdict in told()} == {("slow", "starved processor")}, told()
+        job.wait_for(lambda _: any(verdict["state"] == "slow" for verdict in told()))
+    # On a busy machine it gets so little of its processor that it is late, too.
+    causes = {(verdict["state"], verdict["cause"]) for verdict in told() if verdict["state"] != "late"}
+    assert causes == {("slow", "starved processor")}, told()
+    assert {verdict["rank"] for verdict in told() if verdict["state"] == "late"} <= {1}, told()
     assert any(f"rank 1 ({THERE}) waits for a processor" in verdict["sentence"] for verdict in told()), told()
 
 

@@ -11,7 +11,18 @@ import time
 import pytest
 import waiting
 
-from manapy.trace.host.activity import COMPUTES, MOVES, NOTHING, READY, WRITES, Activity, ActivitySample, Suspect, done
+from manapy.trace.host.activity import (
+    COMPUTES,
+    MOVES,
+    NOTHING,
+    READY,
+    STORAGE,
+    WRITES,
+    Activity,
+    ActivitySample,
+    Suspect,
+    done,
+)
 
 BUSY = "while True: pass"
 PROGRAMS = {
@@ -119,3 +130,13 @@ def test_waiting_for_a_processor_counts_if_it_has_run() -> None:
     assert done(ready, ActivitySample(1.0, ran=ran, waited=waited, ready={thread})) == COMPUTES
     assert done(ready, ActivitySample(1.0, ran=ran, waited=waited)) == MOVES  # it sleeps now
     assert done(ready, ActivitySample(1.0, ran=ran, waited=ran, ready={thread})) == MOVES
+
+
+def test_a_short_wait_for_storage_of_a_process_that_computes_is_none() -> None:
+    thread = 1, 1
+    before = ActivitySample(0.0, ran={thread: 0}, waited={thread: 0}, ready={thread})
+    little, much = {thread: 2 * 10**7}, {thread: 9 * 10**8}
+    assert done(before, ActivitySample(1.0, ran=little, waited=much), stored=True) == COMPUTES
+    assert done(before, ActivitySample(1.0, ran=much, waited=little), stored=True) == COMPUTES
+    assert done(before, ActivitySample(1.0, ran=little, waited=little), stored=True) == STORAGE
+    assert done(before, ActivitySample(1.0, ran={thread: 0}, waited={thread: 0}), stored=True) == STORAGE
