@@ -53,7 +53,8 @@ long mpy_trap_munmap(mpy_trap_t *t) {
 }
 
 long mpy_trap_mremap(mpy_trap_t *t) {
-    uint64_t old = (uint64_t)t->a[0], old_bytes = MPY_PAGE_UP((uint64_t)t->a[1]), bytes = MPY_PAGE_UP((uint64_t)t->a[2]);
+    uint64_t old = (uint64_t)t->a[0], old_bytes = MPY_PAGE_UP((uint64_t)t->a[1]);
+    uint64_t bytes = MPY_PAGE_UP((uint64_t)t->a[2]);
     long flags = t->a[3];
     if (flags & MREMAP_FIXED) {
         long r = mpy_sys6(SYS_mremap, t->a[0], t->a[1], t->a[2], flags, t->a[4], 0);
