@@ -21,8 +21,7 @@
 #define SPARE 256 /* numbers that stay free for the program, in addition to those it uses */
 #define WORD_BITS 64
 #define LOWER_THREADS_MAX 4096
-#define FORK_WAITS 1000 /* times FORK_WAIT_US at most */
-#define FORK_WAIT_US 100
+#define HOLD_WAIT_US 100
 
 static _Atomic uint64_t lower[FDS_MAX / WORD_BITS];
 static _Atomic int lower_end;
@@ -33,7 +32,7 @@ static uint64_t *before; /* numbers open at scan_begin */
 static _Atomic int threads[LOWER_THREADS_MAX];
 static _Atomic int threads_starting;
 static _Atomic int moves; /* in progress */
-static _Atomic bool forking;
+static _Atomic int holder; /* the thread that called mpy_fds_hold; 0: none */
 
 int mpy_fd_base(void) {
     struct rlimit rlimit;
@@ -68,8 +67,13 @@ int mpy_fd_is_lower(int fd) {
     return fd >= 0 && fd < FDS_MAX && (atomic_load(&lower[fd / WORD_BITS]) >> fd % WORD_BITS & 1);
 }
 
+static bool another_holds(void) {
+    int tid = atomic_load(&holder);
+    return tid && tid != (int)syscall(SYS_gettid);
+}
+
 void mpy_fds_move_begin(void) {
-    while (atomic_fetch_add(&moves, 1), atomic_load(&forking)) {
+    while (atomic_fetch_add(&moves, 1), another_holds()) {
         atomic_fetch_sub(&moves, 1);
         sched_yield();
     }
@@ -79,14 +83,14 @@ void mpy_fds_move_end(void) {
     atomic_fetch_sub(&moves, 1);
 }
 
-void mpy_fds_fork_begin(void) {
-    atomic_store(&forking, true);
-    for (int i = 0; atomic_load(&moves) && i < FORK_WAITS; i++)
-        usleep(FORK_WAIT_US);
+void mpy_fds_hold(int ms) {
+    atomic_store(&holder, (int)syscall(SYS_gettid));
+    for (int us = 0; atomic_load(&moves) && us < ms * 1000; us += HOLD_WAIT_US)
+        usleep(HOLD_WAIT_US);
 }
 
-void mpy_fds_fork_end(void) {
-    atomic_store(&forking, false);
+void mpy_fds_release(void) {
+    atomic_store(&holder, 0);
 }
 
 static void close_lower(int fd) {

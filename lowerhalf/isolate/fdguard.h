@@ -11,9 +11,10 @@
  *  1. A descriptor of the lower half is >= mpy_fd_base(), close-on-exec and registered. Descriptors of the real MPI and
  *     its transports are moved there by interpose.c or, if they bypass it, by occupy_low + scan around MPI_Init.
  *  2. A descriptor is unregistered before its number can be reused.
- *  3. A fork (lowerhalf/tree/fork.c) comes before or after the opening or closing of a descriptor of the lower half,
- *     not in the middle: otherwise the child would have a descriptor that nobody has registered. Exceptions are calls
- *     that can wait for long, such as accept().
+ *  3. A descriptor that a thread of the lower half opens has a low number for a moment. A fork (lowerhalf/tree/fork.c)
+ *     comes before or after this move, not in the middle: otherwise the child would have a descriptor that nobody has
+ *     registered. Nor does a restart put a descriptor of the program under a number meanwhile: the move would end with
+ *     closing it. Exceptions are calls that can wait for long, such as accept().
  *  4. A thread created through pthread_create of the lower half is registered before it runs its first own instruction.
  *     It blocks every signal, so the program's signals never run on it.
  */
@@ -34,14 +35,14 @@ int mpy_fd_is_lower(int fd);
 /* Around a call that opens or closes descriptors of the lower half, which must not wait. Not nested. */
 void mpy_fds_move_begin(void);
 void mpy_fds_move_end(void);
-/* The same around a fork. It waits for other threads, but not for long: a handler of the program that forks can have
- * interrupted a call of its own thread. Only one thread at a time. */
-void mpy_fds_fork_begin(void);
-void mpy_fds_fork_end(void); /* in both processes */
+/* Between them no other thread of the lower half opens or closes a descriptor. It waits for those that are doing so, at
+ * most `ms`. Only one thread at a time; after a fork in between, both processes call release. */
+void mpy_fds_hold(int ms);
+void mpy_fds_release(void);
 /* Moves `fd` to a high number, close-on-exec and registered. Returns that number. If no high number is free, the
  * descriptor keeps its number and is registered anyway. A negative fd is returned unchanged. */
 int mpy_fd_high(int fd);
-/* The same for the descriptor that `call` opens. A fork can't come in between. */
+/* The same for the descriptor that `call` opens. It is one move (invariant 3). */
 #define MPY_FD_OPEN(call)                                                                                             \
     ({                                                                                                                \
         mpy_fds_move_begin();                                                                                         \
@@ -57,9 +58,8 @@ void mpy_fd_close(int fd);
  * frees them again. */
 void mpy_fds_occupy_low(void);
 void mpy_fds_release_low(void);
-/* A restart puts the program's descriptors under their numbers while other threads of the lower half run. A descriptor
- * that such a thread opens has a low number for a moment. Closing this number must not close a descriptor that was put
- * there meanwhile. So both hold this lock. */
+/* A restart puts the program's descriptors under their numbers while other threads of the lower half run. A call in
+ * which libc itself opens a descriptor (getaddrinfo) is no move, as mpy_fds_hold knows them. So both hold this lock. */
 void mpy_fds_low_lock(void);
 void mpy_fds_low_unlock(void);
 /* Descriptors that appear between begin and end are registered as the lower half's. Only for periods in which no thread

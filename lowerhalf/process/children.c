@@ -5,6 +5,7 @@
 #include "base/now.h"
 #include "base/proc/text.h"
 #include "base/reason.h"
+#include "isolate/fdguard.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -186,14 +187,14 @@ static const char *advice(const char *command) {
 
 /* Waits until the process ends, at most `ms`. */
 static void wait_for(int pid, int64_t ms) {
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int fd = MPY_FD_OPEN(syscall(SYS_pidfd_open, pid, 0));
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fd >= 0)
         poll(&p, 1, (int)ms);
     else if (errno != ESRCH)
         poll(NULL, 0, ms < POLL_MS ? (int)ms : POLL_MS);
     if (fd >= 0)
-        syscall(SYS_close, fd);
+        mpy_fd_close(fd);
 }
 
 int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n) {

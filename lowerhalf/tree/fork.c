@@ -27,11 +27,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Not for long: a handler of the program that forks can have interrupted an opening of its own thread. */
+enum { HOLD_MS = 100 };
+
 static int fork_once(mpy_taken_t *taken) {
     int32_t thread = (int32_t)mpy_sys(SYS_gettid), parent = getpid();
-    mpy_fds_fork_begin();
+    mpy_fds_hold(HOLD_MS);
     int id = fork();
-    mpy_fds_fork_end();
+    mpy_fds_release();
     if (id != 0) return id;
     if (taken(getpid(), parent)) _exit(0);
     mpy_thread_forked();

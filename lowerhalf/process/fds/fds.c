@@ -20,6 +20,7 @@
 #define MAGIC 0x31534446u /* "FDS1" */
 #define SET_FLAGS (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
 #define LOWER_ROOM 1024 /* numbers for the lower half, including MPI's connections */
+#define HOLD_MS 30000 /* for threads of the lower half that are opening or closing a descriptor */
 #define CHECK_TRIES 4 /* the program runs meanwhile: a check may see one end of a pipe but not yet the other */
 
 static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
@@ -211,7 +212,7 @@ static int make(mpy_fdtable_t *t, int tcp, char *err, size_t n) {
     return 0;
 }
 
-/* Those that other processes restore (`elsewhere`), or the others. */
+/* Those that other processes restore (`elsewhere`), or the others. No thread of the lower half has a low number. */
 static int place(mpy_fdtable_t *t, int elsewhere, char *err, size_t n) {
     for (int i = 0; i < t->nnumbers; i++) {
         const mpy_fdnumber_t *number = &t->numbers[i];
@@ -226,6 +227,21 @@ static int place(mpy_fdtable_t *t, int elsewhere, char *err, size_t n) {
             return mpy_reason(err, n, "can't put descriptor %d back: %s", number->number, strerror(errno));
     }
     return 0;
+}
+
+static int place_own(mpy_fdtable_t *t, char *err, size_t n) {
+    mpy_fds_hold(HOLD_MS);
+    close_strangers(t);
+    int rc = place(t, 0, err, n);
+    mpy_fds_release();
+    return rc;
+}
+
+static int place_shared(mpy_fdtable_t *t, char *err, size_t n) {
+    mpy_fds_hold(HOLD_MS);
+    int rc = place(t, 1, err, n);
+    mpy_fds_release();
+    return rc;
 }
 
 static int finish(mpy_fdtable_t *t, char *err, size_t n) {
@@ -291,11 +307,9 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n) {
         /* When all ranks have their listening sockets: a connection must not get the port of one. */
         rc = rc ? rc : mpy_fd_tcp_rejoin(&t, err, n);
         rc = rc ? rc : make(&t, 1, err, n);
-        if (!rc)
-            close_strangers(&t);
-        rc = rc ? rc : place(&t, 0, err, n);
+        rc = rc ? rc : place_own(&t, err, n);
         rc = rc ? rc : mpy_fds_fetch(&t, err, n);
-        rc = rc ? rc : place(&t, 1, err, n);
+        rc = rc ? rc : place_shared(&t, err, n);
         rc = rc ? rc : finish(&t, err, n);
         if (!rc)
             mpy_ptys_settle();

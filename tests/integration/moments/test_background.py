@@ -18,6 +18,7 @@ from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.ckpt import command
 from manapy.cli.shared import naming
 from manapy.core.errors import CheckpointError, ManapyError
+from manapy.core.proc import STATE, stat_fields
 from manapy.core.processes import is_alive
 from phases import BESIDE
 from waiting import until
@@ -58,21 +59,36 @@ def writers(ranks: list[int]) -> list[int]:
     return found
 
 
+def stands(writer: int) -> bool:
+    """Has SIGSTOP stopped it? False: it has ended."""
+
+    def state() -> str:
+        with contextlib.suppress(OSError):
+            return stat_fields(Path(f"/proc/{writer}"))[STATE]
+        return "X"
+
+    until(lambda: state() in "TZX", f"the stop or the end of process {writer}")
+    return state() == "T"
+
+
 def stopped_writers(job: Job, aside: ThreadPoolExecutor) -> tuple[Future[command.CheckpointResult], list[int]]:
     """A checkpoint whose images aren't complete, and its writers, which stand still. A writer may end before this finds
     it. Then the next checkpoint is tried."""
     ranks = job.pids()
     for _ in range(TRIES):
         request = aside.submit(take, job)
+        seen: set[int] = set()
         stopped: set[int] = set()
-        while len(stopped) < job.ranks and not request.done():
-            for writer in set(writers(ranks)) - stopped:
+        while len(seen) < job.ranks and not request.done():
+            new = set(writers(ranks)) - seen
+            seen |= new
+            for writer in new:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(writer, signal.SIGSTOP)
-                    stopped.add(writer)
+            stopped |= set(filter(stands, new))
             if stopped and job.status()["phase"] == "saving" and len(writers(ranks)) < job.ranks:
                 break  # the others have ended
-        if len(stopped) == job.ranks and not request.done():
+        if len(stopped) == job.ranks:
             until(lambda: job.status()["phase"] == "saving", job.report)
             return request, sorted(stopped)
         wake(list(stopped))

@@ -88,11 +88,11 @@ def test_only_changes_are_written(
 def test_any_checkpoint_of_a_chain_can_be_restarted(make_job: Callable[..., Job], mostly_idle: Path, way: str) -> None:
     job = idle(make_job(), mostly_idle, way=way, megabytes=2)
     taken = [job.checkpoint()]
-    for step in range(1, 6):
+    for step in range(1, 4):
         go(job, step)
         taken.append(job.checkpoint())
-    assert [bool(parent(path)) for path in taken] == [False, True, True, True, True, True]
-    for path in (taken[1], taken[3]):
+    assert [bool(parent(path)) for path in taken] == [False, True, True, True]
+    for path in (taken[1], taken[2]):
         job.kill()
         job.restart(path).wait_until_it_runs()
     go(job, 4)

@@ -9,6 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { BYTES = 30 << 20 }; /* the writer of the image needs a while */
+
+static volatile char memory[BYTES];
 static volatile int signals;
 static void on_child(int sig) { (void)sig, signals++; }
 
@@ -44,6 +47,7 @@ int main(int argc, char **argv) {
     int rank, pipes[2][2];
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     signal(SIGCHLD, on_child);
+    for (int i = 0; i < BYTES; i++) memory[i] = (char)(i * 7 + rank);
     if (pipe(pipes[0]) || pipe(pipes[1])) fail("pipe");
     for (int i = 0, end = 0; !end; i++) {
         round_trip(pipes[0], pipes[1]);

@@ -118,9 +118,9 @@ static void forks(void) {
     CHECK(pthread_create(&thread, NULL, opens, (void *)&enough) == 0);
     for (int i = 0; i < 500; i++) {
         int status;
-        mpy_fds_fork_begin();
+        mpy_fds_hold(100);
         pid_t child = fork();
-        mpy_fds_fork_end();
+        mpy_fds_release();
         if (child == 0)
             _exit(strangers() != before);
         CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);

@@ -3,7 +3,8 @@
  *
  *   state_driver save CASE FILE      set the case up, check, save to FILE, then verify: saving must have changed
  *                                    nothing
- *   state_driver restore CASE FILE   restore from FILE, then verify
+ *   state_driver restore CASE FILE   restore from FILE, then verify; MPY_BUSY=1: while another thread of the lower half
+ *                                    opens and closes descriptors
  *   state_driver refuse CASE         set the case up; prints the reason for which check refuses it
  *   state_driver corrupt CASE FILE   restore damaged versions of FILE, each in a child process: none may crash
  *
@@ -21,6 +22,7 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -105,6 +107,34 @@ static int save(const test_case_t *c, const char *path) {
     return 0;
 }
 
+/* The cases have numbers from here on. */
+enum { FIRST = 10 };
+
+/* Opens and closes until *enough. */
+static void *opens(void *enough) {
+    while (!*(_Atomic bool *)enough)
+        close(open("/dev/null", O_RDONLY)); /* interposed */
+    return NULL;
+}
+
+static int restore_fds(mpy_reader_t *r, char *err, size_t n) {
+    _Atomic bool enough = false;
+    pthread_t thread;
+    if (!getenv("MPY_BUSY"))
+        return mpy_fds_restore(r, err, n);
+    int low[FIRST], nlow = 0; /* so that the thread gets numbers of the case */
+    for (int fd; (fd = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY)) < FIRST; nlow++)
+        mpy_fd_lower_add(low[nlow] = fd);
+    syscall(SYS_close, FIRST);
+    CHECK(pthread_create(&thread, NULL, opens, (void *)&enough) == 0);
+    int rc = mpy_fds_restore(r, err, n);
+    enough = true;
+    CHECK(pthread_join(thread, NULL) == 0);
+    while (nlow > 0)
+        mpy_fd_close(low[--nlow]);
+    return rc;
+}
+
 static int restore(const test_case_t *c, const char *path) {
     char err[512] = "", process_path[600];
     snprintf(process_path, sizeof process_path, "%s.process", path);
@@ -118,7 +148,7 @@ static int restore(const test_case_t *c, const char *path) {
     mpy_reader_t terminals = r;
     restored = 1;
     if (mpy_fds_make_terminals(&terminals, err, sizeof err) || mpy_process_restore(&rp, err, sizeof err) ||
-        mpy_fds_restore(&r, err, sizeof err)) {
+        restore_fds(&r, err, sizeof err)) {
         printf("%s\n", err);
         return 3;
     }

@@ -109,6 +109,17 @@ def test_restored_by_a_process_that_opens_high(driver: Path, interposed: Path, p
     assert (again.returncode, again.stdout, again.stderr) == (0, "restored\n", "")
 
 
+@pytest.mark.parametrize("case", ["files", "pipes"])
+def test_restored_while_a_thread_of_the_lower_half_opens(
+    driver: Path, interposed: Path, place: Path, case: str
+) -> None:
+    """What it opens has a low number for a moment, in which no descriptor of the program is put there."""
+    assert call(driver, "save", case, "blob", cwd=place).returncode == 0
+    for _ in range(30):
+        again = call(interposed, "restore", case, "blob", cwd=place, MPY_BUSY="1")
+        assert (again.returncode, again.stdout, again.stderr) == (0, "restored\n", "")
+
+
 def test_sanitized(sanitized: Path, place: Path) -> None:
     for case in RESTORED:
         (place / case).mkdir()
