@@ -91,6 +91,13 @@ def build_core(output: Path, sources: Iterable[Path], *options: str | Path) -> P
     return build(output, [_object(shared / "objects", source, flags) for source in sources], *every)
 
 
+def dirty_library(output: Path) -> Path:
+    """What finds changed pages (lowerhalf/image/dirty), as a library."""
+    image = LOWER / "image"
+    sources = [*(image / "dirty").glob("*.c"), image / "file/polyval.c", LOWER / "isolate/fdguard.c"]
+    return build_core(output, sources, *SHARED)
+
+
 def _object(where: Path, source: Path, flags: list[str | Path]) -> Path:
     key = zlib.crc32("\0".join(map(str, [source, *flags])).encode())
     return once(where, f"{source.stem}-{key:08x}.o", source, "-c", *flags)

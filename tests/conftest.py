@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -59,8 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     the machine may be busy.
 
     Python keeps compiled modules, even if the tester's environment forbids it: PyTorch is installed without them
-    (tools/test), and each rank would spend five seconds on compiling it. And it buffers its output as usual: else the
-    parts of a line are written one by one, and lines of several ranks mix.
+    (tools/test), and each rank would spend five seconds on compiling it. So would each process of a run on the files
+    of tests. And it buffers its output as usual: else the parts of a line are written one by one, and lines of several
+    ranks mix.
 
     Ranks of MPICH wait by polling. With its option they sleep for a moment between polls, and so do the waits of
     manapy's wrappers; otherwise ranks that wait would take the processors of those that have work. Open MPI has another
@@ -68,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     has ranks with such threads."""
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
         os.environ.pop(name, None)
+    sys.dont_write_bytecode = False
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -168,7 +171,9 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this test run that all its processes share."""
+    """A folder of this test run that all its processes share, and the run that has started this one, if it says so."""
+    if given := os.environ.get("MANAPY_TEST_SHARED"):
+        return Path(given)
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 

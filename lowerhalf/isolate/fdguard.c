@@ -116,6 +116,8 @@ int mpy_fd_lift(int fd) {
     int saved = errno, base = mpy_fd_base(), high = -1;
     if (fd < base)
         high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, base); /* fcntl() is interposed */
+    if (high < 0 && fd < base && errno == EBADF) /* the program has closed all numbers that it does not know */
+        return -1;
     if (high < 0) { /* it is high already, or no high number is free */
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         mpy_fd_lower_add(fd);

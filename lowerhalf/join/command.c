@@ -26,7 +26,7 @@
 enum { DESCRIPTORS_MAX = 8, ABOVE = 16 /* ABOVE: higher than the numbers that dup2 overwrites */ };
 
 bool mpy_command_path(char out[PATH_MAX], char *error, size_t n) {
-    const char *given = getenv("MANAPY_COORDINATOR"); /* to run from a build tree */
+    const char *given = getenv("MANAPY_COMMAND"); /* to run from a build tree */
     if (given != NULL) {
         snprintf(out, PATH_MAX, "%s", given);
     } else {

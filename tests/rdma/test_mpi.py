@@ -1,30 +1,35 @@
 """A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: without SHIFT the failure
 kills it, with SHIFT it does not notice.
 
-The program is osu_bench/rdma/train.py. Its weights at the end are the same bit by bit, whatever has happened on the
-way.
+The program is osu_bench/rdma/train.py or, under manapy-launch, programs/rdma/epochs.c, which sends the same and starts
+faster. Its weights at the end are the same bit by bit, whatever has happened on the way.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from compiling import mpi_programs
 from manapy.ckpt.store.job import read
 from vm import VM, GuestProcess, mpi, shift
 from vm.machine import PATIENCE
 
 BIN = Path(sys.executable).parent
-TRAIN = Path(__file__).resolve().parents[2] / "osu_bench" / "rdma" / "train.py"
+TESTS = Path(__file__).resolve().parents[1]
+TRAIN = TESTS.parent / "osu_bench" / "rdma" / "train.py"
+EPOCHS = TESTS / "programs" / "rdma" / "epochs.c"
 STEPS = 20  # of an epoch; there are two epochs
 LAST = 2 * STEPS
 UNPROTECTED = "queue pairs of another type than RC are not protected"
 
-Train = Callable[..., GuestProcess]
+Start = Callable[..., GuestProcess]
 Lead = Callable[[int], None]
 
 pytestmark = pytest.mark.slow
@@ -43,35 +48,26 @@ def lead(shared_path: Path) -> Lead:
 
 
 @pytest.fixture
-def train(rdma_vm: VM, shared_path: Path) -> Train:
-    """Starts the training, or the given command instead. It continues from its saved state."""
+def start(rdma_vm: VM) -> Start:
+    """Starts a command as both ranks."""
+    env = {"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS}
+    return lambda *command, **how: mpi.start(rdma_vm, BIN, command, env=env, **how)
 
-    def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None) -> GuestProcess:
-        train = [
-            sys.executable,
-            TRAIN,
-            "--dir",
-            shared_path,
-            "--epochs",
-            "2",
-            "--steps",
-            str(STEPS),
-            "--batch",
-            "4",
-            "--pause",
-            "0.05",
-            "--up-to",
-            shared_path / "up-to",
-        ]
-        return mpi.start(
-            rdma_vm,
-            BIN,
-            program or train,
-            inside,
-            env={"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS},
-        )
 
-    return start
+@pytest.fixture
+def train(start: Start, shared_path: Path) -> Start:
+    """Starts the training inside a command. It continues from its saved state."""
+    files = ["--dir", shared_path, "--up-to", shared_path / "up-to"]
+    size = ["--epochs", 2, "--steps", STEPS, "--batch", 4, "--pause", 0.05]
+    return lambda *inside: start(*inside, sys.executable, TRAIN, *files, *map(str, size))
+
+
+@pytest.fixture
+def launch(start: Start, rdma_share: Path, shared_path: Path) -> Start:
+    """Starts epochs.c under manapy-launch, which gets these options."""
+    program = dataclasses.replace(mpi_programs(), where=rdma_share)(EPOCHS)
+    command = [program, shared_path, "2", str(STEPS)]
+    return lambda *options, **how: start(BIN / "manapy-launch", *options, *command, **how)
 
 
 def wait_back(process: GuestProcess) -> None:
@@ -128,12 +124,11 @@ int(e["context"]), int(e["bytes"])] for e in trace.rdma]))
 """
 
 
-def check_recorded(vm: VM, job: Path) -> None:
-    """Besides the MPI calls there are the RDMA records: on both rails, counts that never decrease, and never more
-    completed than posted requests."""
-    records = json.loads(vm.run([sys.executable, "-c", RECORDED, job], check=True).stdout)
-    for rank in (0, 1):
-        assert {device[-1] for who, _, device, *_ in records if who == rank} == {"0", "1"}, records
+def check_recorded(vm: VM, job: Path, host: str, rank: int) -> None:
+    """Besides the MPI calls of the rank on a node there are the RDMA records: on both rails, counts that never
+    decrease, and never more completed than posted requests."""
+    records = json.loads(vm.run([*mpi.on_node(host), sys.executable, "-c", RECORDED, job], check=True).stdout)
+    assert {device[-1] for who, _, device, *_ in records if who == rank} == {"0", "1"}, records
     for pair in {(rank, qp) for rank, qp, *_ in records}:
         counts = [rest for rank, qp, _, *rest in records if (rank, qp) == pair]
         assert all(now[i] >= before[i] for before, now in zip(counts, counts[1:], strict=False) for i in range(3)), (
@@ -144,11 +139,17 @@ def check_recorded(vm: VM, job: Path) -> None:
 
 @pytest.fixture(scope="module")
 def weights() -> list[str]:
-    """The final weights of all tests so far."""
+    """The final weights of all runs of the training so far."""
     return []
 
 
-def test_without_shift_it_dies(rdma_vm: VM, train: Train, lead: Lead, weights: list[str]) -> None:
+@pytest.fixture(scope="module")
+def sums() -> list[str]:
+    """Those of epochs.c."""
+    return []
+
+
+def test_without_shift_it_dies(rdma_vm: VM, train: Start, lead: Lead, weights: list[str]) -> None:
     """Only the last saved state remains. Started again, the job ends normally."""
     before = sent(rdma_vm)
     lead(LAST - 10)
@@ -166,11 +167,11 @@ def test_without_shift_it_dies(rdma_vm: VM, train: Train, lead: Lead, weights: l
     assert carried[0] > 20 * LAST and carried[1] == 0
 
 
-def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: list[str]) -> None:
+def test_with_shift_it_goes_on(rdma_vm: VM, train: Start, lead: Lead, weights: list[str]) -> None:
     """On the backup, and on its own rail again after the repair: also idle queue pairs, and those of a rank with
     itself."""
     lead(STEPS)
-    process = train(shift.inside())
+    process = train(*shift.inside())
     process.wait_for("step 10 ")
     wait_protected(process)
     before = sent(rdma_vm)
@@ -187,46 +188,57 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: l
     assert not shift.events(process, "unprotected") and mpi.GIVES_UP not in process.stderr, process.report()
 
 
-def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
-    """With --shift the lower half has the interposer, and the program doesn't see it. The coordinator is the ranks'
-    agent. A job that was checkpointed on the backup continues on its own rail, protected again."""
+def test_checkpoint_on_the_backup(
+    rdma_vm: VM, start: Start, launch: Start, lead: Lead, sums: list[str], shared_path: Path
+) -> None:
+    """With --shift the lower half has the interposer, and the program doesn't see it. On two nodes: the agent of a rank
+    is the coordinator, or that of its node. A job that was checkpointed on the backup continues on its own rail,
+    protected again."""
     job = shared_path / "job"
+    mpi.make_nodes(rdma_vm)
     lead(10)
-    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])
+    process = launch("--shift", "require", "--dir", job, nodes=True)
     process.wait_for("step 1 ")
     wait_protected(process)
-    environment = {"MANAPY_SHIFT_DIR": "/tmp/agents"}
-    status = json.loads(rdma_vm.run([BIN / "manapy", "rdma", "status", "--json"], env=environment, check=True).stdout)
-    (found,) = [one for one in status if one["job"].startswith("job-")]
-    assert sorted(client["rank"] for client in found["clients"]) == [0, 1]
-    assert found["pid"] == read(job).record["pid"] and found["store"].startswith("coordinator://")
+    coordinator, agent = (served(rdma_vm, host, [rank]) for rank, host in enumerate("ab"))
+    assert coordinator["pid"] == read(job).record["pid"] != agent["pid"]
+    assert coordinator["store"] == agent["store"] and agent["store"].startswith("coordinator://")
     lead(STEPS)
     process.wait_for("step 15 ")
     rdma_vm.cut(0)
     lead(STEPS + 5)
     process.wait_for(f"step {STEPS + 5} ")
     assert shift.events(process, "fallback")
-    check_recorded(rdma_vm, job)
-    done = rdma_vm.run([BIN / "manapy", "checkpoint", job, "--then", "exit"], check=True)
+    check_recorded(rdma_vm, job, "b", 1)
+    done = rdma_vm.run([*mpi.on_node("a"), BIN / "manapy", "checkpoint", job, "--then", "exit"], check=True)
     assert "ckpt-" in done.stdout
     process.wait(PATIENCE)
     rdma_vm.repair()
     assert process.stderr.count(UNPROTECTED) == 2, "a line for each rank: UCX makes some UD queue pairs"
-    again = train(program=[BIN / "manapy-restart", "--shift", "auto", job])
+    again = start(BIN / "manapy-restart", "--shift", "auto", job, nodes=True)
     wait_protected(again)
     lead(LAST - 10)
     again.wait_for(f"step {LAST - 10} ")
     rdma_vm.cut(0)
     lead(LAST)
-    check_end(again, weights)
+    check_end(again, sums)
     assert again.stderr.count(UNPROTECTED) == 1, "one for the job, which has asked for nothing"
 
 
-def test_without_the_coordinator(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
+def served(vm: VM, host: str, ranks: list[int]) -> dict[str, Any]:
+    """SHIFT's agent on a node, which has these ranks."""
+    ask = [*mpi.on_node(host), BIN / "manapy", "rdma", "status", "--json"]
+    status = json.loads(vm.run(ask, env=mpi.agents(host), check=True).stdout)
+    (found,) = [one for one in status if one["job"].startswith("job-")]
+    assert sorted(client["rank"] for client in found["clients"]) == ranks
+    return found
+
+
+def test_without_the_coordinator(rdma_vm: VM, launch: Start, lead: Lead, sums: list[str], shared_path: Path) -> None:
     """What has been protected remains so: there and back, although nobody holds keys or takes events any more."""
     job = shared_path / "job"
     lead(10)
-    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])
+    process = launch("--shift", "require", "--dir", job)
     process.wait_for("step 1 ")
     wait_protected(process)
     rdma_vm.run(["kill", "-KILL", str(read(job).record["pid"])], check=True)
@@ -237,4 +249,4 @@ def test_without_the_coordinator(rdma_vm: VM, train: Train, lead: Lead, weights:
     rdma_vm.repair()
     wait_back(process)
     lead(LAST)
-    check_end(process, weights)
+    check_end(process, sums)

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import compiling
 import pytest
 from vm import VM
 
@@ -13,11 +14,22 @@ TESTS = Path(__file__).resolve().parent.parent
 FILES = ("unit/lowerhalf/test_watch.py", "integration/moments/test_incremental.py")
 
 
+@pytest.fixture
+def compiled_here(shared_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the tests need is compiled on this side, because a compiler needs half a minute in the machine. The
+    environment that tells the tests so."""
+    monkeypatch.setattr(compiling, "shared", shared_path)
+    compiling.dirty_library(shared_path / "dirty.so")
+    compiling.mpi_programs()(TESTS / "programs/moments/mostly_idle.c")
+    return {"MANAPY_TEST_SHARED": str(shared_path)}
+
+
 @pytest.mark.slow
-def test_in_the_machine(rdma_vm: VM) -> None:
+def test_in_the_machine(rdma_vm: VM, compiled_here: dict[str, str]) -> None:
     """In one run, because Python starts slowly there."""
     chosen = "soft-dirty and (test_watch or any_checkpoint)"
-    pytest_there = [sys.executable, "-m", "pytest", "-q", "--assert=plain", "-p", "no:cacheprovider", "-k", chosen]
-    done = rdma_vm.run([*pytest_there, *(TESTS / file for file in FILES)], timeout=600)
+    spare = [word for plugin in ("cacheprovider", "xdist", "anyio") for word in ("-p", f"no:{plugin}")]
+    pytest_there = [sys.executable, "-m", "pytest", "-q", "--assert=plain", *spare, "-k", chosen]
+    done = rdma_vm.run([*pytest_there, *(TESTS / file for file in FILES)], timeout=600, env=compiled_here)
     passed = re.fullmatch(r"(\d+) passed, \d+ deselected in .*", done.stdout.splitlines()[-1])
     assert done.returncode == 0 and passed and int(passed[1]) == 5, done.stdout

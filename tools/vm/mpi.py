@@ -7,6 +7,9 @@ from PyPI).
 `bin` contains mpiexec. Messages do not go through shared memory, although both ranks are on one machine, and only hydra
 uses TCP. Counters prove this.
 
+Both hosts are one node, with one name. With `make_nodes(vm)`, and start(nodes=True), each is a node of its own (tools/
+nodes): it has a name, a network for TCP and a /dev/shm. The RNICs are still in the machine's first network.
+
 Without SHIFT the program dies about two seconds after its rail is cut. (With UCX's default of seven retries Soft-RoCE
 never gives up, and the program would hang.)
 """
@@ -20,6 +23,8 @@ from pathlib import Path
 from .image import SYSTEM_PATH
 from .machine import VM, GuestProcess
 
+TOOLS = Path(__file__).resolve().parents[1]
+NODES = {"a": "node-a", "b": "node-b"}  # their names, by host
 ENVIRONMENT = {
     "MPIR_CVAR_CH4_NETMOD": "ucx",
     "MPIR_CVAR_NOLOCAL": "1",
@@ -28,6 +33,9 @@ ENVIRONMENT = {
     "UCX_RC_TIMEOUT": "200ms",
     "OPENBLAS_NUM_THREADS": "1",  # numpy's threads spin, and the emulated processors are few
 }
+# UCX looks for a way in the network of its node, where the RNICs' interfaces are not.
+ANYWHERE = {"UCX_IB_ROCE_REACHABILITY_MODE": "all"}
+LAUNCHER = ("-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch")
 GIVES_UP = "transport retry counter exceeded"  # UCX's words
 
 
@@ -38,10 +46,30 @@ def start(
     inside: Sequence[str | Path] = (),
     rail: int = 0,
     env: Mapping[str, str] | None = None,
+    nodes: bool = False,
 ) -> GuestProcess:
-    """Start mpiexec; `inside` comes before the program."""
-    ranks = [["-n", "1", "-env", "UCX_NET_DEVICES", f"rx{host}{rail}:1", *inside, *program] for host in "ab"]
-    return vm.start(
-        [bin / "mpiexec", *ranks[0], ":", *ranks[1]],
-        env={**ENVIRONMENT, "PATH": f"{bin}{os.pathsep}{SYSTEM_PATH}", **(env or {})},
-    )
+    """Start mpiexec; `inside` comes before the program. nodes: each rank on the node of its host."""
+    command: list[str | Path] = [bin / "mpiexec"]
+    if nodes:
+        command = [*on_node("a"), *command, "-hosts", ",".join(NODES.values()), *LAUNCHER]
+    for host in "ab":
+        own = {"UCX_NET_DEVICES": f"rx{host}{rail}:1", **(agents(host) if nodes else {})}
+        settings = [word for name, value in own.items() for word in ("-env", name, value)]
+        command += [*([":"] if host == "b" else []), "-n", "1", *settings, *inside, *program]
+    path = f"{bin}{os.pathsep}{SYSTEM_PATH}"
+    return vm.start(command, env={**ENVIRONMENT, **(ANYWHERE if nodes else {}), "PATH": path, **(env or {})})
+
+
+def make_nodes(vm: VM) -> None:
+    """Make both hosts nodes, if they aren't."""
+    vm.run(f"[ -e /run/netns/{NODES['a']} ] || {TOOLS / 'nodes'} up {' '.join(NODES.values())}", check=True)
+
+
+def agents(host: str) -> dict[str, str]:
+    """The environment that keeps SHIFT's agents of two nodes apart: both have one /tmp."""
+    return {"MANAPY_SHIFT_DIR": f"/tmp/agents-{host}"}
+
+
+def on_node(host: str) -> list[str | Path]:
+    """The words before a command that runs on the node of a host."""
+    return [TOOLS / "nodes", "run", NODES[host]]

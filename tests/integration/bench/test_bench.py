@@ -95,6 +95,8 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
     done = manapy(
         "bench",
         "--quick",
+        "--timeout",  # other tests run at the same time
+        "5m",
         "--only",
         ",".join(only),
         "--file-system",
@@ -173,6 +175,7 @@ def test_jobs_with_faults(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of recording and watching, the case studies, false alarms. Every row is there, and values that don't
     depend on the machine's load are right."""
@@ -182,11 +185,13 @@ def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     done = manapy(
         "bench",
         "--quick",
+        "--timeout",  # other tests run at the same time
+        "5m",
         "--only",
         "overhead,watching,cases,healthy",
         "--out",
         tmp_path / "out",
-        timeout=290,
+        timeout=580,
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -37,6 +37,8 @@ def test_quick_run(tmp_path: Path) -> None:
     done = manapy(
         "bench",
         "--quick",
+        "--timeout",  # other tests run at the same time
+        "5m",
         "--only",
         ",".join(NEEDED),
         "--out",
@@ -95,6 +97,8 @@ def test_beside_other_libraries(tmp_path: Path) -> None:
     done = manapy(
         "bench",
         "--quick",
+        "--timeout",  # other tests run at the same time
+        "5m",
         "--only",
         ",".join(peers),
         "--out",

@@ -111,7 +111,7 @@ def be_impatient(job: Job, step: str) -> Path:
     abort, coordinator = job.where / "abort", job.where / "coordinator"
     coordinator.write_text(IMPATIENT.format(python=sys.executable, step=step, file=str(abort)))
     coordinator.chmod(0o755)
-    job.env["MANAPY_COORDINATOR"] = str(coordinator)
+    job.env["MANAPY_COMMAND"] = str(coordinator)
     return abort
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from jobs import PROGRAMS, Job, JobError, manapy, oks
+from jobs import BIN, PROGRAMS, Job, JobError, manapy, oks
 from restarts import refused, restart, restart_twice
 from waiting import until
 
@@ -128,6 +128,28 @@ def test_groups_and_sessions(job: Job, wide: str, starter: list[str]) -> None:
         assert sessions(job) == [starter[0] == "setsid"] * 2
     (job.where / "go").touch()
     assert oks(job.finish()) == 1
+
+
+def kernel() -> tuple[int, ...]:
+    return tuple(map(int, os.uname().release.split("-")[0].split(".")[:2]))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a namespace of process ids")
+@pytest.mark.skipif(kernel() < (6, 14), reason="all namespaces of process ids have one limit (Linux before 6.14)")
+def test_process_ids_that_do_not_exist_at_the_restart(job: Job, wide: str) -> None:
+    """Ids end before those of the checkpoint. The processes of the rank keep theirs."""
+    ids = 400
+    job.start("bash", "-c", f'sleep 1000 & child=$!; {wide} go; kill $child; wait $child; echo "child: $?"')
+    job.wait_for("ready")
+    assert min(job.pids()) > ids
+    job.checkpoint()
+    job.kill()
+    limit = f'echo {ids} > /proc/sys/kernel/pid_max && cat /proc/sys/kernel/pid_max && exec "$@"'
+    job.mpirun = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", limit, "sh", BIN / "mpirun"]
+    job.restart()
+    (job.where / "go").touch()
+    output = job.finish()
+    assert output.count("child: 143") == 2 and f"{ids}\n" in output and oks(output) == 1, output
 
 
 def test_open_files_that_a_script_shares_with_the_solver(job: Job, wide: str) -> None:

@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         **clean,
         "PMIX_NAMESPACE": "fake",
         "PMIX_RANK": "0",
-        "MANAPY_COORDINATOR": "/bin/true",
+        "MANAPY_COMMAND": "/bin/true",
         "MANAPY_PMIX_SECONDS": NEVER,
     }
 

@@ -98,7 +98,7 @@ def run(tmp_path: Path, coordinator: Path, driver: Callable[[str], Path]) -> Ite
     ) -> list[Process]:
         started = []
         for rank in range(size):
-            environment = {**clean, "MANAPY_COORDINATOR": str(coordinator), **(env or {})}
+            environment = {**clean, "MANAPY_COMMAND": str(coordinator), **(env or {})}
             keep = []
             if pmi is not None:
                 ours, theirs = socket.socketpair()
@@ -279,7 +279,7 @@ def test_bad_directory(run: Callable[..., list[Process]], tmp_path: Path, place:
 
 
 def test_no_coordinator_to_start(run: Callable[..., list[Process]], tmp_path: Path) -> None:
-    text = failed(run(size=1, env={"MANAPY_COORDINATOR": str(tmp_path / "missing")})[0])
+    text = failed(run(size=1, env={"MANAPY_COMMAND": str(tmp_path / "missing")})[0])
     assert text.startswith("rank: cannot start the coordinator") and text.count("\n") == 1
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 
-import compiling
 import pytest
+from compiling import dirty_library
 from hypothesis import given
 from hypothesis import strategies as st
 from manapy.ckpt.store import image
@@ -34,13 +34,7 @@ Pointer = ctypes.POINTER(DirtyImage)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
-    lower = compiling.LOWER / "image"
-    path = compiling.build_core(
-        tmp_path_factory.mktemp("dirty") / "dirty.so",
-        [*(lower / "dirty").glob("*.c"), lower / "file/polyval.c", compiling.LOWER / "isolate/fdguard.c"],
-        *compiling.SHARED,
-    )
-    found = ctypes.CDLL(str(path))
+    found = ctypes.CDLL(str(dirty_library(tmp_path_factory.mktemp("dirty") / "dirty.so")))
     found.mpy_dirty_begin.argtypes = [ctypes.c_uint64] * 3 + [ctypes.POINTER(Pointer)]
     found.mpy_dirty_begin.restype = Pointer
     found.mpy_dirty_is_same.argtypes = [Pointer, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p]
