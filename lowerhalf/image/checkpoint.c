@@ -49,11 +49,11 @@ static int check_resources(char *error, size_t n) {
     mpy_memory_files_look_around();
     mpy_memory_files_look();
     mpy_fds_ranks(mpy_mpi_is_up(MPY_UPPER) ? mpy_mpi_exchange(MPI_COMM_NULL) : NULL, mpy_job_address);
-    int failed = mpy_maps_check(error, n), none = 0;
-    if (!failed) failed = mpy_fds_check(error, n);
+    int failed = mpy_fds_check(error, n), none = 0;
+    if (failed == MPY_FDS_LASTS) return -1;
+    if (!failed) failed = mpy_maps_check(error, n);
     if (!failed) failed = mpy_process_check(error, n);
     if (!failed) return 0;
-    if (failed == MPY_FDS_LASTS) return -1;
     /* The failure may be due to the pipe to a child that was started later. If such a child exists, succeed: STOP waits
      * for it, and then finds anything that remains. */
     char child[256];

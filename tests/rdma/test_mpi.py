@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 from compiling import mpi_programs
+from histories import events_in
 from manapy.ckpt.store.job import read
 from vm import VM, GuestProcess, mpi, shift
 from vm.machine import PATIENCE
+from waiting import until
 
 BIN = Path(sys.executable).parent
 TESTS = Path(__file__).resolve().parents[1]
@@ -250,3 +252,25 @@ def test_without_the_coordinator(rdma_vm: VM, launch: Start, lead: Lead, sums: l
     wait_back(process)
     lead(LAST)
     check_end(process, sums)
+
+
+def test_a_chain_saves_after_a_failure_of_a_rail(
+    rdma_vm: VM, launch: Start, lead: Lead, sums: list[str], shared_path: Path
+) -> None:
+    """`manapy run` continues from that checkpoint when a rank has ended on the backup."""
+    chain = shared_path / "chain"
+    lead(10)
+    run = [BIN / "manapy", "run", "--dir", chain, "--interval", "1h", "--"]
+    process = launch("--shift", "require", "--on-failover", "checkpoint", before=run)
+    process.wait_for("step 1 ")
+    wait_protected(process)
+    rdma_vm.cut(0)
+    lead(STEPS + 5)
+    until((chain / "step-001" / "latest").exists, process.report)
+    process.wait_for(f"step {STEPS + 5} ")
+    rdma_vm.repair()
+    rdma_vm.run(["kill", "-KILL", str(shift.events(process, "fallback")[0]["pid"])], check=True)
+    lead(LAST)
+    check_end(process, sums)
+    assert [event["how"] for event in events_in(chain, "end")] == ["crashed", "finished"], process.report()
+    assert process.stdout.count("begins with epoch 0") == 2, "not from the beginning"

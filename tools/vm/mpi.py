@@ -47,9 +47,11 @@ def start(
     rail: int = 0,
     env: Mapping[str, str] | None = None,
     nodes: bool = False,
+    before: Sequence[str | Path] = (),
 ) -> GuestProcess:
-    """Start mpiexec; `inside` comes before the program. nodes: each rank on the node of its host."""
-    command: list[str | Path] = [bin / "mpiexec"]
+    """Start mpiexec. `before` comes before it, `inside` before the program. nodes: each rank on the node of its
+    host."""
+    command: list[str | Path] = [*before, bin / "mpiexec"]
     if nodes:
         command = [*on_node("a"), *command, "-hosts", ",".join(NODES.values()), *LAUNCHER]
     for host in "ab":

@@ -46,23 +46,34 @@ static int async_check(const mpy_desc_t *d, char *err, size_t n) {
     return 0;
 }
 
-static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n) {
-    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
-        int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(d->number, &d->st, d->flags, stopped);
-        int elsewhere = inherited >= 0 || d->kind == MPY_FD_STDIO ? 0 : mpy_fd_elsewhere(d, err, n);
-        if (elsewhere > 0)
-            d->kind = MPY_FD_ELSEWHERE;
-        if (elsewhere < 0)
-            return -1;
-        /* pipes and sockets that mpirun or the shell left open belong to them, whatever they look like */
-        if (inherited >= 0) {
-            d->kind = MPY_FD_INHERITED;
-            d->which = inherited;
-        } else if (ops[d->kind]->check(t, d, err, n) || mpy_fdlocks_check(d, err, n) || async_check(d, err, n)) {
-            return d->kind == MPY_FD_SOCKET ? MPY_FDS_LASTS : -1;
-        }
+static int check_one(mpy_fdtable_t *t, mpy_desc_t *d, int stopped, char *err, size_t n) {
+    int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(d->number, &d->st, d->flags, stopped);
+    int elsewhere = inherited >= 0 || d->kind == MPY_FD_STDIO ? 0 : mpy_fd_elsewhere(d, err, n);
+    if (elsewhere > 0)
+        d->kind = MPY_FD_ELSEWHERE;
+    if (elsewhere < 0)
+        return -1;
+    /* pipes and sockets that mpirun or the shell left open belong to them, whatever they look like */
+    if (inherited >= 0) {
+        d->kind = MPY_FD_INHERITED;
+        d->which = inherited;
+    } else if (ops[d->kind]->check(t, d, err, n) || mpy_fdlocks_check(d, err, n) || async_check(d, err, n)) {
+        return d->kind == MPY_FD_SOCKET ? MPY_FDS_LASTS : -1;
     }
     return 0;
+}
+
+/* The first failure, but one that lasts comes before others. */
+static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n) {
+    char later[512];
+    int failed = 0;
+    for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
+        int result = check_one(t, d, stopped, failed ? later : err, failed ? sizeof later : n);
+        if (result == MPY_FDS_LASTS)
+            return failed ? (mpy_reason(err, n, "%s", later), result) : result;
+        failed = failed ? failed : result;
+    }
+    return failed;
 }
 
 int mpy_fds_check(char *err, size_t n) {

@@ -176,9 +176,13 @@ typedef struct watch {
     unsigned nth;
 } watch_t;
 
+static struct kcmp_epoll_slot entry(int epoll, const watch_t *w) {
+    return (struct kcmp_epoll_slot){.efd = (uint32_t)epoll, .tfd = (uint32_t)w->number, .toff = w->nth};
+}
+
 /* Does entry w->nth of `w->number` in the set `epoll` refer to the description of `candidate`? */
 static int watches(int epoll, const watch_t *w, const mpy_desc_t *candidate, int number) {
-    struct kcmp_epoll_slot slot = {.efd = (uint32_t)epoll, .tfd = (uint32_t)w->number, .toff = w->nth};
+    const struct kcmp_epoll_slot slot = entry(epoll, w);
     int pid = getpid();
     long order = syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, number, &slot);
     if (order >= 0)
@@ -201,25 +205,46 @@ static int watched(const mpy_fdtable_t *t, int epoll, const watch_t *w) {
     return found;
 }
 
+/* The entry that a line of fdinfo's `text` shows; 0: it shows none. */
+static int read_watch(watch_t *w, const char *text, const char *line) {
+    watch_t other;
+    unsigned long ino, before;
+    *w = (watch_t){0};
+    if (sscanf(line, "tfd: %d events: %x data: %lx pos:%*d ino:%lx", &w->number, &w->events, &w->data, &ino) != 4)
+        return 0;
+    w->ino = ino;
+    for (const char *p = text; p < line; p = strchr(p, '\n') + 1)
+        w->nth += sscanf(p, "tfd: %d events: %*x data: %lx", &other.number, &before) == 2 && other.number == w->number;
+    return 1;
+}
+
+/* An entry whose description the program no longer has reports nothing, unless another process of the tree has it. */
+static int has_strange_entry(const mpy_desc_t *d, const watch_t *w, char *err, size_t n) {
+    const struct kcmp_epoll_slot slot = entry(d->number, w);
+    int pid = mpy_fd_relative_with_entry(&slot);
+    if (pid)
+        mpy_reason(err, n, "epoll set %d of process %d watches a descriptor that only process %d has; "
+                   "let each process have an epoll set of its own", d->number, getpid(), pid);
+    return pid != 0;
+}
+
 static int epoll_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
     char *text = mpy_fdinfo_read(d->number);
     if (!text)
         return unreadable(d, err, n);
     size_t at = b->bytes;
     uint32_t count = 0;
+    int strange = 0;
     mpy_blob_put_u32(b, 0);
-    for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
-        watch_t w = {0}, other;
-        unsigned long ino, before;
-        if (sscanf(line, "tfd: %d events: %x data: %lx pos:%*d ino:%lx", &w.number, &w.events, &w.data, &ino) != 4)
+    for (const char *line = text; line && !strange; line = strchr(line, '\n'), line += line != NULL) {
+        watch_t w;
+        if (!read_watch(&w, text, line))
             continue;
-        w.ino = ino;
-        for (const char *p = text; p < line; p = strchr(p, '\n') + 1)
-            w.nth +=
-                sscanf(p, "tfd: %d events: %*x data: %lx", &other.number, &before) == 2 && other.number == w.number;
         int number = watched(t, d->number, &w);
-        if (number < 0)
+        if (number < 0) {
+            strange = has_strange_entry(d, &w, err, n);
             continue;
+        }
         mpy_blob_put_u32(b, (uint32_t)number);
         mpy_blob_put_u32(b, w.events);
         mpy_blob_put_u64(b, w.data);
@@ -227,7 +252,7 @@ static int epoll_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err,
     }
     free(text);
     mpy_blob_set_u32(b, at, count);
-    return 0;
+    return strange ? -1 : 0;
 }
 
 static int epoll_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {

@@ -16,6 +16,7 @@
 #include "process/blob.h"
 #include "process/process.h"
 
+#include <linux/kcmp.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -152,6 +153,8 @@ int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n);
 int mpy_fd_relative_has(const mpy_desc_t *d, int accmode);
 /* Does a process of the tree have a descriptor of the socket with this inode? */
 int mpy_fd_relative_has_inode(const mpy_desc_t *d, ino_t inode);
+/* Another process of the tree that has what an entry of this process's epoll set watches; 0: there is none. */
+int mpy_fd_relative_with_entry(const struct kcmp_epoll_slot *entry);
 /* Restart: makes the descriptions that others restore. */
 int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n);
 

@@ -154,7 +154,24 @@ static int pair_elsewhere(mpy_desc_t *d) {
 /* Kinds of which several processes may have one description. */
 static int can_be_shared(mpy_fd_kind_t kind) {
     return kind == MPY_FD_FILE || kind == MPY_FD_CONTENT || kind == MPY_FD_EVENT || kind == MPY_FD_TIMER ||
-           kind == MPY_FD_SOCKET || kind == MPY_FD_TCP;
+           kind == MPY_FD_SIGNAL || kind == MPY_FD_EPOLL || kind == MPY_FD_SOCKET || kind == MPY_FD_TCP;
+}
+
+/* Has the process what the entry of this process's epoll set watches? */
+static int has_entry(int pid, const struct kcmp_epoll_slot *entry) {
+    mpy_fd_list_t list = mpy_fd_list_open(pid);
+    int found = 0;
+    for (int fd; !found && (fd = mpy_fd_list_next(&list)) >= 0;)
+        found = syscall(SYS_kcmp, pid, getpid(), KCMP_EPOLL_TFD, fd, entry) == 0;
+    mpy_fd_list_close(&list);
+    return found;
+}
+
+int mpy_fd_relative_with_entry(const struct kcmp_epoll_slot *entry) {
+    for (int i = 0; relative(i); i++)
+        if (!is_self(i) && has_entry(relative(i), entry))
+            return relative(i);
+    return 0;
 }
 
 int mpy_fd_elsewhere(mpy_desc_t *d, char *err, size_t n) {

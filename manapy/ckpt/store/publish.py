@@ -314,8 +314,12 @@ def open_place(where: Path, directory: Path, what: str) -> None:
     if where.is_symlink() or (why := own.complaint(where)):
         reason = f"{where} is a link" if where.is_symlink() else why
         raise CheckpointError(f"{what} cannot be used: {reason}")
-    if not (where / _OWNER).is_symlink():
-        (where / _OWNER).symlink_to(directory)
+    link = where / _OWNER
+    try:
+        link.symlink_to(directory)
+    except FileExistsError:  # perhaps since a moment ago: a host carries out several orders at the same time
+        if not link.is_symlink():
+            raise
 
 
 # ---- writing

@@ -17,6 +17,7 @@ import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, manapy
 from launchers import ENVIRONMENT, MPICH, OPEN_MPIS, Launcher
 from manapy.core import proc
+from manapy.core.files import replace_file
 from runs import LAUNCH, Run, heat
 from solver import after, in_c, step
 from terminal import Terminal
@@ -308,7 +309,7 @@ def test_checkpoints_in_another_directory(job: Run) -> None:
     elsewhere = job.where / "elsewhere"
     job.run("--interval", "500ms", command=[*LAUNCH, str(PROGRAMS / "dmtcp/dmtcp_places.py")])
     job.wait_for_event("checkpoint")
-    (job.where / "send").write_text(str(elsewhere))
+    replace_file(job.where / "send", str(elsewhere).encode())
     job.wait_for(lambda text: any(event["path"].startswith(f"{elsewhere}/") for event in job.events("checkpoint")))
     job.kill_rank()
     job.wait_for(lambda text: text.count(f"is back in {elsewhere} image ") == 2)

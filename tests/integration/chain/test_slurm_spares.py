@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import manapy
 from manapy.ckpt import command
 from manapy.ckpt.store.job import read
+from manapy.cli.watch.status_watch import event_line
 from slurm import Cluster
 from solver import LAST, SOLVER
 from test_slurm_chain import HYDRA, SRUN, Chain, check, expand, submitted
@@ -97,8 +97,7 @@ def test_a_lost_node(nodes: Cluster, submit: Callable[..., Chain], undisturbed: 
     chain.wait_for_events("moved", 1)
     (moved,) = chain.events("moved")
     assert (moved["away"], moved["to"], moved["left"]) == ([lost], [spare], 0)
-    # at once: status shows the last events, and each second there may be another checkpoint
-    assert f"{lost} left out, {spare} used" in manapy("status", chain.dir).stdout
+    assert f"{lost} left out, {spare} used" in event_line(moved)
     another_checkpoint(chain)
     assert hosts(chain) == [first] * 2 + [spare] * 2, chain.report()
     assert f"{lost} left out, {spare} used instead; spare nodes left: 0" in chain.output()

@@ -22,7 +22,7 @@ LIBRARIES = {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")}
 SHORT = ["-npmin", "2", "-iter", "5", "-time", "20", "-msglog", f"3:{rounds(7, 12)}"]
 # a table ends after about 0.3 s per size
 LONG = ["-npmin", "2", "-iter", "100000", "-time", "0.3", "-msglog", "3:6"]
-CHOSEN = rounds(4, 100)  # benchmarks of a program that are restarted in mid-run, at most
+CHOSEN = rounds(5, 100)  # benchmarks of a program that are restarted in mid-run, at most
 
 
 @pytest.fixture(scope="session")

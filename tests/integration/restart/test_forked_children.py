@@ -61,6 +61,32 @@ assert os.waitpid(newborn, 0) == (newborn, 3 << 8)
 print("python: saw the ends of its children", flush=True)
 """
 
+SETS = """
+import ctypes, os, select, signal, subprocess, sys
+both = select.epoll()
+ends = os.pipe()
+both.register(ends[0], select.EPOLLIN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+signals = ctypes.CDLL(None).signalfd(-1, ctypes.byref((ctypes.c_uint64 * 16)(1 << signal.SIGUSR1 - 1)), 0)
+child = os.fork()
+if child == 0:
+    if "OWN" in os.environ:
+        own = os.pipe()
+        both.register(own[0], select.EPOLLIN)
+    ready = both.poll()
+    text = os.read(ends[0], 10)
+    number = int.from_bytes(os.read(signals, 128)[:4], "little")
+    os._exit(5 if (ready, text, number) == ([(ends[0], select.EPOLLIN)], b"x", signal.SIGUSR1) else 1)
+assert subprocess.call(sys.argv[1:]) == 0
+os.write(ends[1], b"x")
+os.kill(child, signal.SIGUSR1)
+assert os.waitpid(child, 0) == (child, 5 << 8)
+assert both.poll(0) == []
+os.write(ends[1], b"y")
+assert both.poll() == [(ends[0], select.EPOLLIN)]
+print("python: goes on", flush=True)
+"""
+
 
 @pytest.fixture
 def wide(c_program: Callable[[Path], Path]) -> str:
@@ -87,6 +113,20 @@ def test_forks_of_python(job: Job, wide: str, ways: str) -> None:
     output = job.finish()
     assert output.count("thread exec") == 2 and oks(output) == 1, output
     assert output.count("python: saw the ends of its children") == 2, output
+
+
+def test_an_epoll_set_and_a_signalfd_of_two_processes(job: Job, wide: str) -> None:
+    job.start(sys.executable, "-c", SETS, wide, "go")
+    restart_twice(job)
+    output = job.finish()
+    assert output.count("python: goes on") == 2 and oks(output) == 1, output
+
+
+def test_an_epoll_set_that_watches_what_only_the_child_has(make_job: Callable[..., Job], wide: str) -> None:
+    job = make_job(1)
+    job.env["OWN"] = "1"
+    job.start(sys.executable, "-c", SETS, wide, "go")
+    refused(job, "epoll set .* watches a descriptor that only process .* has; let each process")
 
 
 def test_a_program_that_forks_all_the_time(make_job: Callable[..., Job], wide: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import images
@@ -30,6 +32,14 @@ def job(tmp_path: Path) -> Path:
 def root(tmp_path: Path, job: Path) -> Path:
     """The job's directory on local storage."""
     return levels.root(tmp_path / "storage", job)
+
+
+def test_several_orders_open_the_directory_of_a_job_at_once(job: Path, root: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(100):
+            list(pool.map(lambda _: local.open_root(root, job), range(8)))
+            assert publish.owner(root) == job
+            shutil.rmtree(root)
 
 
 def write(job: Path, root: Path, seed: int = 1) -> tuple[Path, list[publish.Entry]]:
