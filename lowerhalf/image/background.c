@@ -18,6 +18,7 @@
  *     while the program runs.
  */
 #include "background.h"
+#include "base/fork_copies.h"
 #include "base/reason.h"
 #include "base/proc/free_memory.h"
 #include "base/sys.h"
@@ -34,7 +35,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,7 +42,6 @@
  * end beside ranks that poll. */
 enum { NICE = 10 };
 enum { ASK_MS = 50 }; /* longest interval between two tests whether the checkpoint was cancelled */
-enum { MAJOR = 5, MINOR = 12 }; /* the first Linux that copies pinned pages in fork(2) */
 
 typedef struct shared {
     volatile uint32_t ready; /* futex: the writer holds none of the program's descriptors any more */
@@ -59,19 +58,12 @@ static int was_killed;   /* invariant 4 */
 
 /* ---- reasons against a writer ---- */
 
-static int kernel_copies_pinned_pages(void) {
-    struct utsname name;
-    int major = 0, minor = 0;
-    return uname(&name) == 0 && sscanf(name.release, "%d.%d", &major, &minor) == 2 &&
-           (major > MAJOR || (major == MAJOR && minor >= MINOR));
-}
-
 /* Containers may forbid it. */
 static int can_leave_descriptors(void) { return mpy_sys(SYS_close_range, ~0u, ~0u, 0) == 0; }
 
 static const char *reason_against(void) {
     if (was_killed) return "an earlier writer was killed";
-    if (!kernel_copies_pinned_pages()) return "Linux is older than 5.12";
+    if (!mpy_fork_copies_pinned_pages()) return "Linux is older than 5.12";
     if (!can_leave_descriptors()) return "close_range(2) is not allowed";
     /* the program may change all of its memory while the writer reads the old pages */
     return mpy_memory_lacking(mpy_control_local_size());

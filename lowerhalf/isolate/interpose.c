@@ -13,15 +13,19 @@
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
+#include "base/fork_copies.h"
 #include "fdguard.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <manapy/boundary.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +40,7 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define LOW_END (1ul << 32) /* programs with fixed addresses are below */
 
 /* Two descriptors that a call returns in fds. */
 #define OPEN_PAIR(call, fds)                                                                                          \
@@ -286,6 +291,22 @@ EXPORT int sigaltstack(const stack_t *stack, stack_t *old) {
     if (old)
         *old = (stack_t){.ss_flags = SS_DISABLE};
     return 0;
+}
+
+/* UCX and libibverbs keep registered memory out of forks. But the program's memory must be in the fork that writes its
+ * image (image/background.c), or the image would have zeros in its place. Where a fork copies registered pages, it need
+ * not be kept out; elsewhere no image is written by a fork. */
+EXPORT int madvise(void *start, size_t bytes, int advice) {
+    static _Atomic int copies = -1;
+    const uint64_t at = (uint64_t)start;
+    const bool is_programs = at < LOW_END || (at >= MPY_ARENA_LO && at < MPY_ARENA_HI);
+    if (is_programs && (advice == MADV_DONTFORK || advice == MADV_DOFORK)) {
+        if (copies < 0)
+            copies = mpy_fork_copies_pinned_pages();
+        if (copies)
+            return 0;
+    }
+    return (int)syscall(SYS_madvise, start, bytes, advice);
 }
 
 EXPORT int signalfd(int fd, const sigset_t *mask, int flags) {

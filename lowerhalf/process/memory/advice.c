@@ -55,7 +55,8 @@ void mpy_advice_policy(mpy_image_region_t *r) {
 
 static void advise(const mpy_image_region_t *r, uint32_t which) {
     for (int i = 0; i < ADVICES; i++)
-        if (r->flags & which & advices[i].flag) madvise((void *)r->lo, r->hi - r->lo, advices[i].advice);
+        if (r->flags & which & advices[i].flag)
+            syscall(SYS_madvise, r->lo, r->hi - r->lo, advices[i].advice); /* madvise() is interposed */
 }
 
 static const uint32_t before_pages = MPY_REGION_HUGE | MPY_REGION_NO_HUGE;

@@ -26,9 +26,9 @@ from waiting import until, until_gone
 SHORT_LAST = 580
 
 
-def short() -> list[str]:
-    """The command of the solver with fewer steps."""
-    options = ("--n", "64", "--steps", "600", "--every", "20", "--pause", "0.1", "--out", "short.npy")
+def short(steps: int = 600) -> list[str]:
+    """The command of the solver with fewer steps; 200 of them take a second."""
+    options = ("--n", "64", "--steps", str(steps), "--every", "20", "--pause", "0.1", "--out", "short.npy")
     return [*LAUNCH[:-1], str(in_c()), *options]
 
 
@@ -401,7 +401,7 @@ def watch() -> Iterator[Callable[[Path], Terminal]]:
 
 def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> None:
     """The view is redrawn in place. Ctrl-C ends only the view. Otherwise it ends with what it shows."""
-    job.run("--interval", "5s", command=short())  # it shows the last events
+    job.run("--interval", "4s", command=short(4000))  # it shows the last events
     job.wait_for_event("checkpoint")
     left, of_chain, of_job = watch(job.chain), watch(job.chain), watch(job.dir)
     shown = left.wait_for(

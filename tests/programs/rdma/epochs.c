@@ -50,8 +50,9 @@ static void save(int epochs) {
 
 static void wait_until_allowed(int step) {
     for (int allowed = 0;; usleep(LOOK_US)) {
-        FILE *file = fopen(in_folder("up-to"), "r");
-        if (!file || fscanf(file, "%d", &allowed) != 1) fail("up-to");
+        const char *path = in_folder("up-to");
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%d", &allowed) != 1) fail(path);
         fclose(file);
         if (step <= allowed) return;
     }
