@@ -211,7 +211,8 @@ def test_checkpoint_on_the_backup(
     lead(STEPS + 5)
     process.wait_for(f"step {STEPS + 5} ")
     assert shift.events(process, "fallback")
-    check_recorded(rdma_vm, job, "b", 1)
+    for rank, host in enumerate("ab"):
+        check_recorded(rdma_vm, job, host, rank)
     done = rdma_vm.run([*mpi.on_node("a"), BIN / "manapy", "checkpoint", job, "--then", "exit"], check=True)
     assert "ckpt-" in done.stdout
     process.wait(PATIENCE)

@@ -240,17 +240,11 @@ static int place(mpy_fdtable_t *t, int elsewhere, char *err, size_t n) {
     return 0;
 }
 
-static int place_own(mpy_fdtable_t *t, char *err, size_t n) {
+static int settle(mpy_fdtable_t *t, int elsewhere, char *err, size_t n) {
     mpy_fds_hold(HOLD_MS);
-    close_strangers(t);
-    int rc = place(t, 0, err, n);
-    mpy_fds_release();
-    return rc;
-}
-
-static int place_shared(mpy_fdtable_t *t, char *err, size_t n) {
-    mpy_fds_hold(HOLD_MS);
-    int rc = place(t, 1, err, n);
+    if (!elsewhere)
+        close_strangers(t);
+    int rc = place(t, elsewhere, err, n);
     mpy_fds_release();
     return rc;
 }
@@ -318,9 +312,9 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n) {
         /* When all ranks have their listening sockets: a connection must not get the port of one. */
         rc = rc ? rc : mpy_fd_tcp_rejoin(&t, err, n);
         rc = rc ? rc : make(&t, 1, err, n);
-        rc = rc ? rc : place_own(&t, err, n);
+        rc = rc ? rc : settle(&t, 0, err, n);
         rc = rc ? rc : mpy_fds_fetch(&t, err, n);
-        rc = rc ? rc : place_shared(&t, err, n);
+        rc = rc ? rc : settle(&t, 1, err, n);
         rc = rc ? rc : finish(&t, err, n);
         if (!rc)
             mpy_ptys_settle();
