@@ -26,7 +26,7 @@
 /* A mapping can cross the border of a window, because the kernel merges neighbours. */
 static const struct {
     uint64_t lo, hi;
-} windows[] = {{0, 0x100000000ul}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
+} windows[] = {{0, MPY_LOW_END}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
 enum { WINDOWS = sizeof windows / sizeof *windows };
 
 /* Cut `m` down to window i; false if nothing is left. */

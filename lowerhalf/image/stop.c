@@ -89,10 +89,6 @@ static int answer(record_t *r, uint32_t state) {
     return 1;
 }
 
-static int in_upper(uint64_t rip) {
-    return (rip >= MPY_ARENA_LO && rip < MPY_ARENA_HI) || (MPY_TRAP->low_exec && rip < 0x100000000ul);
-}
-
 static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
 
 /* The thread is in the wrappers' own code, but not in one of their system calls. (In a system call: the call has just
@@ -106,7 +102,8 @@ static int in_wrappers(uint64_t rip) {
  * kernel's vDSO, because both lie elsewhere then. False for the wrappers, which may hold a value that a restart
  * replaces (invariant 6 of boundary.h). False for the entry and exit of handlers. */
 static int haltable(uint64_t rip) {
-    return in_upper(rip) && !in_wrappers(rip) && !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
+    return mpy_in_upper(rip) && !in_wrappers(rip) &&
+           !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
 }
 
 /* ---- handlers of the program that run above code that isn't haltable ---- */
@@ -263,7 +260,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
             break;
         }
     uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
-    if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) {
+    if ((slot && slot->in_lower) || !haltable(rip) || !mpy_in_upper((uint64_t)uc) || marked(tid, uc)) {
         r->was_busy = 1;
         answer(r, BUSY);
         return;
@@ -341,7 +338,9 @@ static void note_syscall(record_t *r, const sleep_t *s) {
  * signal. They are recognised by their stack: it lies outside the program's memory, while a thread of the program keeps
  * its own stack even in the lower half. The process's first thread is none of them. But it has such a stack until a
  * restart has ended, and a checkpoint may begin before: it takes the signal when the program runs again. */
-static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
+static int sleeps_on_lower_stack(const sleep_t *s) {
+    return s->nr >= 0 && !mpy_in_upper(s->sp) && s->sp >= MPY_LOW_END;
+}
 
 /* The first thread may end before the others (pthread_exit in main). It stays in the lists, but no signal reaches it,
  * and a restart would make it the first thread again. */

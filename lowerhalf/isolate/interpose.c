@@ -15,16 +15,15 @@
 #define _GNU_SOURCE
 #include "base/fork_copies.h"
 #include "fdguard.h"
+#include "trapstate.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <manapy/boundary.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +39,6 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define LOW_END (1ul << 32) /* programs with fixed addresses are below */
 
 /* Two descriptors that a call returns in fds. */
 #define OPEN_PAIR(call, fds)                                                                                          \
@@ -298,9 +296,7 @@ EXPORT int sigaltstack(const stack_t *stack, stack_t *old) {
  * not be kept out; elsewhere no image is written by a fork. */
 EXPORT int madvise(void *start, size_t bytes, int advice) {
     static _Atomic int copies = -1;
-    const uint64_t at = (uint64_t)start;
-    const bool is_programs = at < LOW_END || (at >= MPY_ARENA_LO && at < MPY_ARENA_HI);
-    if (is_programs && (advice == MADV_DONTFORK || advice == MADV_DOFORK)) {
+    if (mpy_in_upper((uint64_t)start) && (advice == MADV_DONTFORK || advice == MADV_DOFORK)) {
         if (copies < 0)
             copies = mpy_fork_copies_pinned_pages();
         if (copies)

@@ -74,4 +74,9 @@ typedef struct mpy_trapstate {
 #define MPY_TRAP ((mpy_trapstate_t *)MPY_TRAP_ADDR)
 _Static_assert(sizeof(mpy_trapstate_t) <= MPY_CODE_ADDR - MPY_TRAP_ADDR, "trap block too large");
 
+/* Is this an address of the upper half: in the arena, or below 4 GiB if the program is there? */
+static inline int mpy_in_upper(uint64_t at) {
+    return (at >= MPY_ARENA_LO && at < MPY_ARENA_HI) || (at < MPY_LOW_END && MPY_TRAP->low_exec);
+}
+
 #endif

@@ -5,8 +5,8 @@
  */
 #include "base/proc/maps.h"
 #include "isolate/fdguard.h"
+#include "isolate/trapstate.h"
 #include "load.h"
-#include <manapy/boundary.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ void mpy_mpi_segments(char *out, size_t n) {
     for (mpy_proc_map_t m; mpy_proc_maps_next(&maps, &m) > 0;) {
         const char *path = strstr(m.path, "/dev/shm/");
         /* mappings of the program are not MPI's */
-        if (!path || m.deleted || (m.lo >= MPY_ARENA_LO && m.lo < MPY_ARENA_HI)) continue;
+        if (!path || m.deleted || mpy_in_upper(m.lo)) continue;
         if (strpbrk(path, ", %") || used + strlen(path) + 2 > n) continue;
         used += (size_t)snprintf(out + used, n - used, "%s%s", used ? "," : "", path);
     }

@@ -14,6 +14,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <manapy/boundary.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -74,7 +75,7 @@ int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n) {
     if (lo >= hi) { bad = fail(error, n, path, "it has no segments to load"); goto close_file; }
     out->low = h.e_type == ET_EXEC;
     uint64_t at = out->low ? lo : mpy_arena_take(hi - lo);
-    if (out->low && hi > 0x100000000ul) {
+    if (out->low && hi > MPY_LOW_END) {
         bad = fail(error, n, path, "it is linked to a fixed address above 4 GiB");
         goto close_file;
     }

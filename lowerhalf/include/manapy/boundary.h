@@ -45,6 +45,7 @@
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
 #define MPY_BOUNDARY_VERSION 13u
 
+#define MPY_LOW_END    0x100000000ul /* programs that are linked to fixed addresses are below */
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
 #define MPY_LOWER_ADDR 0x200000000000ul /* mpy_lower_t, 64 KiB */

@@ -31,7 +31,7 @@ long mpy_trap_mmap(mpy_trap_t *t) {
         long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
         if (mpy_sys_failed(r)) return r;
         mpy_arena_claim((uint64_t)r, (uint64_t)t->a[1]);
-        if (!in_arena((uint64_t)r) && !(MPY_TRAP->low_exec && r < 0x100000000l)) MPY_TRAP->foreign = (uint64_t)r;
+        if (!in_arena((uint64_t)r) && !(MPY_TRAP->low_exec && r < (long)MPY_LOW_END)) MPY_TRAP->foreign = (uint64_t)r;
         return r;
     }
     uint64_t hint = MPY_PAGE_UP((uint64_t)t->a[0]);
