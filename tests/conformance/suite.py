@@ -345,7 +345,7 @@ def under_fire(run: Run, job: Job, chance: random.Random, interval: float) -> No
             try:
                 job.wait() if run.mode == "exit" else job.kill()
             except JobError:
-                if run.ends(job, within=1.0):  # the job has ended by itself meanwhile
+                if run.ends(job, within=PATIENCE):  # the job has ended by itself; mpirun may need a while
                     return
                 raise
             job.restart()
