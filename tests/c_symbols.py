@@ -1,63 +1,68 @@
-"""Which functions and variables each C file of lowerhalf/ and wrappers/ defines and uses, by compiling all of them and
-asking nm; also those of the files that wrappers/generate makes. What an inline function of a header uses counts as used
-by each file that calls this function."""
+"""Which functions and variables each C file of lowerhalf/ and wrappers/ defines and uses: nm of the object files from
+which manapy was installed; also those of the files that wrappers/generate has made. What an inline function of a header
+uses counts as used by each file that calls this function."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from compiling import build
 
 VERBS = Path("/usr/include/infiniband/mlx5dv.h")  # the interposer of lowerhalf/rdma is compiled only where this is
 OURS = re.compile(r"(mpy|front|core|fortran|standard)_\w+|P?MPI_\w+|MPII_\w+|ibv_\w+|rdma_\w+|shift_\w+")
 GENERATED = "generated"  # the folder of what is generated, instead of lowerhalf or wrappers
-GENERATORS = ("generate", "generate.other_abis.back")
-FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", '-DMPY_VERSION="0"', "-O0", "-fPIC", "-mfsgsbase", "-w")
+OBJECT = re.compile(r"^build (\S+\.o): \S+ (\S+)", re.M)  # in Ninja's file: an object file, and its source
 
 
 @dataclass(frozen=True)
 class Symbols:
     """Names of global symbols of one file. strong and weak: those it defines."""
 
-    strong: frozenset[str]
-    weak: frozenset[str]
-    used: frozenset[str]
+    strong: set[str]
+    weak: set[str]
+    used: set[str]
 
 
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder for `read` in this run of tests, which all its processes share."""
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-symbols"
+@cache
+def build_folder(root: Path) -> Path:
+    """Where the installed manapy was built. The test is skipped if that was not here, and fails if a source has changed
+    since."""
+    manifests = [
+        path for path in (root / "build").glob("*/install_manifest.txt") if path.with_name("build.ninja").exists()
+    ]
+    if not manifests:
+        pytest.skip("manapy was not built here (pip install .)")
+    built = max(manifests, key=lambda path: path.stat().st_mtime)
+    sources = [path for top in ("lowerhalf", "wrappers") for path in (root / top).rglob("*.[chS]")]
+    newer = [path for path in sources if path.stat().st_mtime > built.stat().st_mtime]
+    assert not newer, f"{newer[0]} was changed after manapy had been installed (pip install .)"
+    return built.parent
 
 
-def sources(root: Path) -> list[Path]:
-    """All files that are compiled, except contracts that both halves include."""
-    files = [path for top in ("lowerhalf", "wrappers") for path in (root / top).rglob("*.[cS]")]
-    return sorted(path for path in files if "include" not in path.relative_to(root).parts)
-
-
-def read(root: Path, where: Path) -> dict[str, Symbols]:
-    """Of each file, by its path below `root`. Several processes may ask at once; the first one compiles."""
-    where.mkdir(parents=True, exist_ok=True)
-    known = where / "symbols.json"
-    with (where / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not known.exists():
-            known.write_text(json.dumps(_compiled(root, where)))
-    return {name: Symbols(*map(frozenset, lists)) for name, lists in json.loads(known.read_text()).items()}
+@cache
+def read(root: Path) -> dict[str, Symbols]:
+    """Of each file, by its path below `root`, without contracts that both halves include. A file that is compiled for
+    several libraries has the symbols of all its objects."""
+    folder = build_folder(root)
+    objects = OBJECT.findall((folder / "build.ninja").read_text())
+    names = {compiled: _name(root, folder, Path(source)) for compiled, source in objects}
+    found = {name: Symbols(set(), set(), set()) for name in names.values() if name}
+    command = ["nm", "--extern-only", "--print-file-name", *names]
+    listed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+    for line in listed.splitlines():
+        name = names[line.partition(":")[0]]
+        kind, symbol = line.split()[-2:]
+        if name and OURS.fullmatch(symbol):
+            file = found[name]
+            (file.used if kind == "U" else file.weak if kind in "WV" else file.strong).add(symbol)
+    return found
 
 
 def callees(symbols: dict[str, Symbols]) -> dict[str, dict[str, set[str]]]:
@@ -105,68 +110,17 @@ def _folders(name: str) -> list[str]:
     return name.removeprefix(f"{GENERATED}/").split("/")[:-1]
 
 
-def _compiled(root: Path, where: Path) -> dict[str, tuple[list[str], list[str], list[str]]]:
-    made = where / "made"
-    made.mkdir()
-    files = {path.relative_to(root).as_posix(): path for path in sources(root)}
-    if not VERBS.exists():
-        files = {name: path for name, path in files.items() if not name.startswith("lowerhalf/rdma/")}
-    files |= {_name_of_made(path.relative_to(made)): path for path in _generate(root, made)}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lists = pool.map(lambda name: _symbols(root, made, name, files[name]), files)
-        return dict(zip(files, lists, strict=True))
-
-
-def _generate(root: Path, made: Path) -> list[Path]:
-    wrappers = root / "wrappers"
-    if not (wrappers / "generate").exists():
-        return []
-    tables = [wrappers / "table" / name for name in ("functions.txt", "abi.txt")]
-    commands = [[module, *tables, made] for module in GENERATORS]
-    commands.append(["generate.recorder", tables[0], made / "preload"])
-    (made / "preload").mkdir()
-    for command in commands:
-        subprocess.run([sys.executable, "-m", *map(str, command)], cwd=wrappers, check=True)
-    shutil.copy(wrappers / "core/mpich.h", made)
-    return sorted(made.rglob("*.c"))
-
-
-def _name_of_made(path: Path) -> str:
-    """The room that the file belongs to, below GENERATED."""
-    folder, name = path.parent.as_posix(), path.name
-    if folder == "preload":
+def _name(root: Path, folder: Path, source: Path) -> str | None:
+    """Of a file of lowerhalf/ or wrappers/, or one that is generated: the room that it belongs to, below GENERATED."""
+    made = folder / "generated"
+    if not source.is_relative_to(made):
+        name = source.relative_to(root).as_posix()
+        return name if name.startswith(("lowerhalf/", "wrappers/")) and "/include/" not in name else None
+    place, name = source.relative_to(made).parent.as_posix(), source.name
+    if name.startswith("recorder"):
         return f"{GENERATED}/lowerhalf/trace/preload/{name}"
-    if folder.startswith("back/"):
-        return f"{GENERATED}/lowerhalf/mpi/{folder}/{name}"
-    if folder == ".":
+    if place.startswith("back/"):
+        return f"{GENERATED}/lowerhalf/mpi/{place}/{name}"
+    if place == ".":
         return f"{GENERATED}/wrappers/{name}"
-    return f"{GENERATED}/wrappers/front/{folder}/{'fortran/' if name.startswith('fortran') else ''}{name}"
-
-
-def _symbols(root: Path, made: Path, name: str, path: Path) -> tuple[list[str], list[str], list[str]]:
-    compiled = made / (name.replace("/", "_") + ".o")
-    build(compiled, path, *FLAGS, *(f"-I{place}" for place in _places(root, made, name)), "-c")
-    listed = subprocess.run(["nm", compiled], check=True, capture_output=True, text=True).stdout
-    strong, weak, used = [], [], []
-    for line in listed.splitlines():
-        kind, symbol = line.split()[-2:]
-        if OURS.fullmatch(symbol):
-            (used if kind == "U" else weak if kind in "WV" else strong if kind.isupper() else []).append(symbol)
-    return strong, weak, used
-
-
-def _places(root: Path, made: Path, name: str) -> list[Path]:
-    """Where the compiler looks for headers, as in the CMakeLists.txt of the folders."""
-    lower, wrappers = root / "lowerhalf", root / "wrappers"
-    family = "openmpi" if "openmpi" in name else "standard"  # what both share is compiled for one
-    if _folders(name)[0] == "wrappers":
-        own = [wrappers, made / family]
-    elif "mpi/back/" in name:
-        own = [lower / "mpi/back" / family, made / "back" / family]
-    elif "trace/preload/" in name:
-        own = [made / "preload", lower / "trace/preload"]
-    elif "/rdma/" in name:
-        own = [lower / "rdma"]
-    else:
-        own = []
-    return [*own, lower, lower / "include", made]
+    return f"{GENERATED}/wrappers/front/{place}/{'fortran/' if name.startswith('fortran') else ''}{name}"

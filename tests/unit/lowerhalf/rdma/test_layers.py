@@ -58,11 +58,11 @@ def includes(rdma: Path) -> Graph:
 
 
 @pytest.fixture(scope="module")
-def calls(rdma: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def calls(rdma: Path, root: Path) -> Graph:
     """For each source, the sources that define the functions and variables that it uses."""
     if not c_symbols.VERBS.exists():
         pytest.skip("libibverbs-dev is not installed")
-    found = c_symbols.callees(c_symbols.read(root, c_symbols.place(tmp_path_factory)))
+    found = c_symbols.callees(c_symbols.read(root))
     within = {
         (root / file).relative_to(rdma).as_posix(): set(others)
         for file, others in found.items()
