@@ -1,8 +1,8 @@
 """A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: without SHIFT the failure
 kills it, with SHIFT it does not notice.
 
-The program is osu_bench/rdma/train.py or, under manapy-launch, programs/rdma/epochs.c, which sends the same and starts
-faster. Its weights at the end are the same bit by bit, whatever has happened on the way.
+The program is osu_bench/rdma/train.py or, with SHIFT, programs/rdma/epochs.c, which sends the same and starts faster.
+Its weights at the end are the same bit by bit, whatever has happened on the way.
 """
 
 from __future__ import annotations
@@ -65,11 +65,16 @@ def train(start: Start, shared_path: Path) -> Start:
 
 
 @pytest.fixture
-def launch(start: Start, rdma_share: Path, shared_path: Path) -> Start:
-    """Starts epochs.c under manapy-launch, which gets these options."""
+def epochs(rdma_share: Path, shared_path: Path) -> list[str | Path]:
+    """The command that runs epochs.c."""
     program = dataclasses.replace(mpi_programs(), where=rdma_share)(EPOCHS)
-    command = [program, shared_path, "2", str(STEPS)]
-    return lambda *options, **how: start(BIN / "manapy-launch", *options, *command, **how)
+    return [program, shared_path, "2", str(STEPS)]
+
+
+@pytest.fixture
+def launch(start: Start, epochs: list[str | Path]) -> Start:
+    """Starts epochs.c under manapy-launch, which gets these options."""
+    return lambda *options, **how: start(BIN / "manapy-launch", *options, *epochs, **how)
 
 
 def wait_back(process: GuestProcess) -> None:
@@ -169,11 +174,13 @@ def test_without_shift_it_dies(rdma_vm: VM, train: Start, lead: Lead, weights: l
     assert carried[0] > 20 * LAST and carried[1] == 0
 
 
-def test_with_shift_it_goes_on(rdma_vm: VM, train: Start, lead: Lead, weights: list[str]) -> None:
+def test_with_shift_it_goes_on(
+    rdma_vm: VM, start: Start, epochs: list[str | Path], lead: Lead, sums: list[str]
+) -> None:
     """On the backup, and on its own rail again after the repair: also idle queue pairs, and those of a rank with
     itself."""
     lead(STEPS)
-    process = train(*shift.inside())
+    process = start(*shift.inside(), "env", f"LD_LIBRARY_PATH={BIN.parent / 'lib'}", *epochs)
     process.wait_for("step 10 ")
     wait_protected(process)
     before = sent(rdma_vm)
@@ -186,7 +193,7 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Start, lead: Lead, weights: l
     rdma_vm.repair()
     wait_back(process)
     lead(LAST)
-    check_end(process, weights)
+    check_end(process, sums)
     assert not shift.events(process, "unprotected") and mpi.GIVES_UP not in process.stderr, process.report()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import compiling
@@ -20,11 +21,21 @@ def compiled_here(shared_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
     environment that tells the tests so."""
     monkeypatch.setattr(compiling, "shared", shared_path)
     compiling.dirty_library(shared_path / "dirty.so")
-    compiling.mpi_programs()(TESTS / "programs/moments/mostly_idle.c")
+    for program in ("moments/mostly_idle.c", "steps/heat2d.c"):
+        compiling.mpi_programs()(TESTS / "programs" / program)
     return {"MANAPY_TEST_SHARED": str(shared_path)}
 
 
+@pytest.fixture
+def without_shift(rdma_vm: VM) -> Iterator[None]:
+    """The machine has RDMA devices, but the jobs start no agents."""
+    rdma_vm.run('printf \'[launch]\nshift = "off"\n[restart]\nshift = "off"\n\' > /etc/manapy.toml', check=True)
+    yield
+    rdma_vm.run("rm /etc/manapy.toml", check=True)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_shift")
 def test_in_the_machine(rdma_vm: VM, compiled_here: dict[str, str]) -> None:
     """In one run, because Python starts slowly there."""
     chosen = "soft-dirty and (test_watch or any_checkpoint)"
