@@ -18,6 +18,7 @@ from manapy.trace.model.verdict import Cause, Phase, State, Verdict
 from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.slow import alarms, slow
 from manapy.trace.slow.monitor import Monitor
+from rounds import rounds
 
 pytestmark = pytest.mark.slow  # the whole file
 
@@ -94,7 +95,7 @@ def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("measured_once")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(rounds(1, 6)))
 @pytest.mark.parametrize(
     "faults",
     [
