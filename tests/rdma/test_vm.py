@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from vm import VM, GuestTimeout, VMDied, VMError, missing, shift
-from waiting import until_gone
+from waiting import until, until_gone
 
 RUN = Path(__file__).resolve().parent.parent.parent / "tools" / "vm" / "run"
 
@@ -127,20 +127,30 @@ def test_run(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "kept\n" and not Path(f"/tmp/{tmp_path.name}-lost").exists()
 
 
+def name_of(pid: str) -> str:
+    """Of a process; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
+
+
 @pytest.mark.rdma_vm
 def test_run_is_killed(tmp_path: Path) -> None:
-    """The machine ends with the process that has started it."""
+    """The machine ends with the process that has started it, also before it is up."""
     if reason := missing():
         pytest.skip(reason)
-    with subprocess.Popen(
-        [RUN, "--rails", "0", "sh", "-c", "echo ready; sleep 98765"], stdout=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stdout is not None and running.stdout.readline() == "ready\n"
+
+    def machine() -> list[int]:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        return [int(pid) for pid in children if name_of(pid).startswith("qemu-system")]
+
+    with subprocess.Popen([RUN, "--rails", "0", "sleep", "98765"]) as running:
+        until(machine, "QEMU's start")
+        found = machine()
         running.kill()
         running.wait()
-    until_gone(children, "QEMU's end")
-    assert children
+    until_gone(found, "QEMU's end")
 
 
 def test_nothing_to_run_it_with() -> None:
