@@ -181,7 +181,8 @@ def draw(used: Sequence[Usage], path: Path) -> None:
 def _calls(job: Training) -> int:
     """Number of calls recorded so far."""
     events = rings.read(job.trace).events
-    return sum(int(events["seq"][events["rank"] == rank].max(initial=0)) for rank in set(events["rank"].tolist()))
+    ranks = events["rank"]
+    return sum(int(events["seq"][ranks == rank].max(initial=0)) for rank in set(ranks.tolist()))
 
 
 def _observe(tool: str, load: str, command: Sequence[str | Path], seconds: float) -> Usage:

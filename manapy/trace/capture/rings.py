@@ -285,7 +285,8 @@ class Reader:
         if later:
             ends = line.own(np.array([s.ticks for s in file.samples()] or [0], np.uint64)).max()
             cut = events["exit"] == OPEN
-            events["exit"][cut] = np.maximum(ends, events["enter"][cut])
+            begins = events["enter"][cut]
+            events["exit"][cut] = np.maximum(ends, begins)
             events["flags"][cut] |= np.uint16(Flag.STOPPED)
         return events
 

@@ -155,7 +155,8 @@ def failed(search: Suspects) -> Verdict | None:
     }
     if not last:
         return None
-    rank, at = min(last.items(), key=lambda one: int(events["exit"][one[1]]))
+    exits = events["exit"]
+    rank, at = min(last.items(), key=lambda one: exits[one[1]])
     what = calls.describe(search.trace, search.matching, at)
     return Verdict(
         State.HUNG,

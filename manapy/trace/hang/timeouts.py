@@ -88,7 +88,8 @@ class Expected:
         )
         usable &= events["seq"][1:] == events["seq"][:-1] + 1
         self._before = np.flatnonzero(usable)  # for each time outside MPI, the call before it
-        self._gaps = np.maximum(events["enter"][self._before + 1] - events["exit"][self._before], 0)
+        gaps = events["enter"][self._before + 1] - events["exit"][self._before]
+        self._gaps = np.maximum(gaps, 0)
 
     def outside(self, event: int) -> tuple[int, int]:
         """Return the median time of a rank outside MPI after this call has returned, and the time from which on it is

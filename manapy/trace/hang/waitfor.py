@@ -176,7 +176,16 @@ def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, lis
         for end in _ends(trace, matching, rank)
         if events["exit"][end] != OPEN and known is not None and int(events["thread"][end]) in known.threads
     ]
-    return int(events["thread"][max(outside, key=lambda end: int(events["exit"][end]))]) if wanted and outside else None
+    newest = _newest(events, outside)
+    return int(events["thread"][newest]) if wanted and newest is not None else None
+
+
+def _newest(events: np.ndarray, ends: list[int]) -> int | None:
+    """Of these calls, the one that has ended last."""
+    if not ends:
+        return None
+    exits = events["exit"][ends].tolist()
+    return ends[exits.index(max(exits))]
 
 
 def _finalizes(events: np.ndarray, end: int) -> bool:
@@ -268,11 +277,8 @@ def _polling(
     """Return the polling of a rank that isn't in a call but calls Test or Iprobe repeatedly, or None. newest: the last
     call of the thread in question."""
     events = trace.events
-    newest = (
-        newest
-        if newest is not None
-        else max(_ends(trace, matching, rank), key=lambda end: int(events["exit"][end]), default=None)
-    )
+    if newest is None:
+        newest = _newest(events, _ends(trace, matching, rank))
     if newest is None or known.paused or not _polls(trace, known, newest):
         return None
     since = int(events["exit"][newest])

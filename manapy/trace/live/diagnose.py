@@ -179,7 +179,8 @@ def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Remote
     suspects = {}
     for rank in ranks:
         known = trace.ranks[rank]
-        calling = np.unique(trace.events["thread"][inside & (trace.events["rank"] == rank)]).tolist()
+        mine = inside & (trace.events["rank"] == rank)
+        calling = np.unique(trace.events["thread"][mine]).tolist()
         suspects[rank] = Suspect(
             known.pid,
             known.pid_start,

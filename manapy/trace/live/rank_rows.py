@@ -270,7 +270,8 @@ def _calls(before: Trace | None, now: Trace, begins: np.ndarray) -> np.ndarray:
     """Return the calls per second of each rank. Since an earlier look, records are counted by their seqs, so that
     overwritten records count, too."""
     if before is None:
-        recent = now.events["rank"][now.events["enter"] >= begins[now.events["rank"]]]
+        ranks = now.events["rank"]
+        recent = ranks[now.events["enter"] >= begins[ranks]]
         return np.bincount(recent, minlength=now.size) * SECOND / np.maximum(now.now - begins, 1)
     found, known = np.zeros(now.size), _newest(before)
     for (rank, thread), seq in _newest(now).items():

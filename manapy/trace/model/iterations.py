@@ -79,15 +79,9 @@ class Measured:
         self._before, self._now, self._by = self._now if by == self._by else {}, {}, by
         events = labels.trace.events
         self._times = np.stack((events["enter"], events["exit"]))
-        self._calls = np.stack(
-            (
-                events["op"].astype(np.int64) << 16 | events["flags"],
-                events["request"].astype(np.int64),
-                events["bytes"].astype(np.int64),
-                labels.item,
-            ),
-            axis=1,
-        )
+        what = events["op"].astype(np.int64) << 16 | events["flags"]
+        request, size = (events[name].astype(np.int64) for name in ("request", "bytes"))
+        self._calls = np.stack((what, request, size, labels.item), axis=1)
 
     def measure(
         self, labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int

@@ -277,7 +277,8 @@ def _unsure(trace: Trace, events: np.ndarray, peer: np.ndarray, sure: np.ndarray
     for rank, known in trace.ranks.items():
         lossy[rank] = known.lost > 0 or known.first_ns > 0
     for some in calls:
-        sure[some] = ~lossy[events["rank"][some]] & ~lossy[peer[some]]
+        own = events["rank"][some]
+        sure[some] = ~lossy[own] & ~lossy[peer[some]]
 
 
 def _align(events: np.ndarray, sent: np.ndarray, received: np.ndarray, done: np.ndarray) -> int:

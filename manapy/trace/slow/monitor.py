@@ -138,7 +138,8 @@ class Monitor:
                 + stage * self.graph.blocks
             )
             if len(mine):
-                per_rank[stage] = np.median(own[mine] / self.own[mine, None, None], axis=0)
+                before = self.own[mine, None, None]
+                per_rank[stage] = np.median(own[mine] / before, axis=0)
         # With few ranks this must be the value of one rank, not a value between a slow rank and a healthy one.
         everybody = max(float(np.quantile(per_rank, 0.25, method="lower")), 1.0)
         changes = len(self.changes)

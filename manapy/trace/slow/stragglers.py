@@ -202,10 +202,8 @@ def _work(events: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray
     the same communicator (-1: it wasn't, or records are missing). Third: the time in calls meanwhile."""
     follows = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
     follows &= events["seq"][:-1] + 1 == events["seq"][1:]  # else records between them are missing
-    between = np.r_[
-        0,
-        np.where(follows & (events["exit"][:-1] != OPEN), np.maximum(events["enter"][1:] - events["exit"][:-1], 0), 0),
-    ]
+    gaps = np.maximum(events["enter"][1:] - events["exit"][:-1], 0)
+    between = np.r_[0, np.where(follows & (events["exit"][:-1] != OPEN), gaps, 0)]
     own = between[order]
     between[np.isin(events["op"], LOOKS)] = 0
     total, breaks = np.cumsum(between), np.cumsum(np.r_[True, ~follows])
