@@ -8,6 +8,7 @@
  */
 #include "back_interface.h"
 
+#include <manapy/lock.h>
 #include <manapy/op_entries.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,7 @@ static struct {
     bool wide;      /* the library gives an MPI_Count */
 } entries[ENTRIES];
 static uint32_t next;
+static volatile uint32_t lock; /* of the entries. The library's functions that are called with it wait for nobody */
 
 void mpy_op_call(void *in, void *inout, void *count, void **datatype, uint64_t number) {
     int type = mpy_handle_find(MPY_KIND_DATATYPE, *datatype);
@@ -32,8 +34,7 @@ void mpy_op_call(void *in, void *inout, void *count, void **datatype, uint64_t n
     }
 }
 
-int mpy_op_create(void *function, bool big, int commute, MPI_Op *op) {
-    if (function == NULL) return MPI_ERR_ARG;
+static int create(void *function, bool big, int commute, MPI_Op *op) {
     uint32_t i = next;
     for (uint32_t tried = 0; entries[i].op != NULL; tried++, i = (i + 1) % ENTRIES)
         if (tried == ENTRIES) return MPI_ERR_INTERN;
@@ -50,11 +51,21 @@ int mpy_op_create(void *function, bool big, int commute, MPI_Op *op) {
     return MPI_SUCCESS;
 }
 
+int mpy_op_create(void *function, bool big, int commute, MPI_Op *op) {
+    if (function == NULL) return MPI_ERR_ARG;
+    mpy_lock_acquire(&lock);
+    int rc = create(function, big, commute, op);
+    mpy_lock_release(&lock);
+    return rc;
+}
+
 int mpy_op_free(MPI_Op *op) {
     void *theirs = mpy_in(MPY_KIND_OP, *op), *freed = theirs;
+    mpy_lock_acquire(&lock);
     int rc = MPY_THEIRS(Op_free, &freed);
     for (int i = 0; rc == 0 && i < ENTRIES; i++)
         if (entries[i].op == theirs) entries[i].op = NULL;
+    mpy_lock_release(&lock);
     mpy_inout(MPY_KIND_OP, op, freed);
     return mpy_code_out(rc);
 }
