@@ -78,7 +78,7 @@ int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
     if (rc != 0) return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_dup");
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), &k.real);
-    return end_dup(&k, k.parent != NULL ? k.parent->info : MPI_INFO_NULL, attrs, newcomm, "MPI_Comm_dup");
+    return end_dup(&k, MPI_INFO_NULL, attrs, newcomm, "MPI_Comm_dup");
 }
 
 int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
@@ -160,7 +160,7 @@ int PMPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
     int rc;
     if (!begin_idup(&d, comm, newcomm, request, "MPI_Comm_idup", &rc)) return rc;
     d.k.rc = MPY_REAL(Comm_idup)(mpy_real_comm(comm), d.real, &d.request);
-    return end_idup(&d, d.c != NULL ? d.k.parent->info : MPI_INFO_NULL, newcomm, request, "MPI_Comm_idup");
+    return end_idup(&d, MPI_INFO_NULL, newcomm, request, "MPI_Comm_idup");
 }
 
 int PMPI_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request) {

@@ -249,6 +249,7 @@ int PMPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader, M
     const mpy_group_t *remote = mpy_group(remote_group);
     MPI_Comm local = MPI_COMM_NULL;
     mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until the communicator exists */
+    if (local_group == MPI_GROUP_EMPTY || remote_group == MPI_GROUP_EMPTY) return MPI_SUCCESS;
     int rc = remote == NULL                                       ? MPI_ERR_GROUP
              : remote_leader < 0 || remote_leader >= remote->size ? MPI_ERR_RANK
                                                                   : MPI_SUCCESS;

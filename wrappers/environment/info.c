@@ -30,6 +30,11 @@ static void pair_set(mpy_info_t *info, const char *key, const char *value) {
     (*p)->value = mpy_text_copy(value);
 }
 
+const char *mpy_info_value(mpy_info_t *info, const char *key) {
+    const mpy_pair_t *p = *pair_find(info, key);
+    return p != NULL ? p->value : NULL;
+}
+
 static void read_pairs(mpy_info_t *info) {
     int nkeys = 0;
     MPY_REAL(Info_get_nkeys)(info->obj.real, &nkeys);

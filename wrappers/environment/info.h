@@ -10,6 +10,7 @@ typedef struct mpy_info {
     mpy_pair_t *first; /* in order of insertion */
 } mpy_info_t;
 MPY_HIDDEN int mpy_info_adopt(int real);
+MPY_HIDDEN const char *mpy_info_value(mpy_info_t *info, const char *key); /* NULL: it has no such key */
 MPY_HIDDEN void mpy_info_drop(int handle);              /* in the lower half */
 MPY_HIDDEN void mpy_info_reread(int handle);            /* in the lower half: the real library has changed it */
 MPY_HIDDEN void mpy_info_merge(int *into, int handle); /* in the lower half; creates *into if it is null */

@@ -5,6 +5,7 @@
  */
 #include "outside.h"
 #include "errors.h"
+#include "info.h"
 #include "core/objects.h"
 #include "tools/trace.h"
 
@@ -56,12 +57,21 @@ int PMPI_Address(void *location, MPI_Aint *address) { return PMPI_Get_address(lo
 MPI_Aint PMPI_Aint_add(MPI_Aint base, MPI_Aint disp) { return base + disp; }
 MPI_Aint PMPI_Aint_diff(MPI_Aint addr1, MPI_Aint addr2) { return addr1 - addr2; }
 
+/* mpi_minimum_memory_alignment (MPI 4.1, section 9.2), which may ask for more than a line of the cache. */
+static size_t alignment(mpy_info_t *info) {
+    const char *given = info != NULL ? mpy_info_value(info, "mpi_minimum_memory_alignment") : NULL;
+    size_t bytes = given != NULL ? strtoul(given, NULL, 10) : 0;
+    return bytes > 64 && (bytes & (bytes - 1)) == 0 ? bytes : 64;
+}
+
 int PMPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr) {
     if (size < 0) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Alloc_mem");
-    if (info != MPI_INFO_NULL && info != MPI_INFO_ENV && mpy_lookup(MPY_INFO, info) == NULL)
+    mpy_info_t *hints = (mpy_info_t *)mpy_lookup(MPY_INFO, info);
+    if (info != MPI_INFO_NULL && info != MPI_INFO_ENV && hints == NULL)
         return mpy_error(NULL, MPI_ERR_INFO, "MPI_Alloc_mem");
     void *p = NULL;
-    if (size > 0 && posix_memalign(&p, 64, (size_t)size) != 0) return mpy_error(NULL, MPI_ERR_NO_MEM, "MPI_Alloc_mem");
+    if (size > 0 && posix_memalign(&p, alignment(hints), (size_t)size) != 0)
+        return mpy_error(NULL, MPI_ERR_NO_MEM, "MPI_Alloc_mem");
     *(void **)baseptr = p;
     return MPI_SUCCESS;
 }

@@ -90,6 +90,13 @@ static void memory_check(void) {
     CHECK(class_of(MPI_Alloc_mem(-1, MPI_INFO_NULL, &memory)) == MPI_ERR_ARG &&
           class_of(MPI_Get_address(place, NULL)) == MPI_ERR_ARG);
     CHECK(class_of(MPI_Alloc_mem(8, (MPI_Info)0x77, &memory)) == MPI_ERR_INFO);
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "mpi_minimum_memory_alignment", "4096");
+    MPI_Alloc_mem(100, info, &memory);
+    CHECK((MPI_Aint)memory % 4096 == 0);
+    MPI_Free_mem(memory);
+    MPI_Info_free(&info);
 }
 
 /* ---- infos ---- */

@@ -86,6 +86,9 @@ static void models_check(void) {
     MPI_Comm empty;
     MPI_Comm_create_from_group(MPI_GROUP_EMPTY, "none", MPI_INFO_NULL, MPI_ERRORS_RETURN, &empty);
     CHECK(empty == MPI_COMM_NULL);
+    empty = world;
+    MPI_Intercomm_create_from_groups(alone, 0, MPI_GROUP_EMPTY, 0, "no", MPI_INFO_NULL, MPI_ERRORS_RETURN, &empty);
+    CHECK(empty == MPI_COMM_NULL);
 
     CHECK(class_of(MPI_Session_finalize(&strict)) == MPI_ERR_PENDING); /* something of it still exists */
     MPI_Group_free(&alone);
