@@ -176,6 +176,8 @@ bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
         if (chmod(path, 0600) == 0) return true;
         return mpy_refuse(error, n, "%s: %s", path, strerror(errno));
     }
+    /* All checkpoints are signed with it: a new one comes only in place of none, or of one that is no secret. */
+    if (errno != 0 && errno != ENOENT && errno != ELOOP) return false;
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && getrandom(job->secret, MPY_SECRET_BYTES, 0) == MPY_SECRET_BYTES &&

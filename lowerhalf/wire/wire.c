@@ -360,11 +360,14 @@ bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *er
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0 && mpy_own_check(path, &st, 022, error, n) != 0) {
         close(fd);
+        errno = 0;
         return false;
     }
     ssize_t got = fd < 0 ? -1 : read(fd, secret, MPY_SECRET_BYTES);
-    if (got < 0) mpy_reason(error, n, "%s: %s", path, strerror(errno));
+    int failed = got < 0 ? errno : 0;
+    if (failed) mpy_reason(error, n, "%s: %s", path, strerror(failed));
     else if (got != MPY_SECRET_BYTES) mpy_reason(error, n, "%s: truncated", path);
     if (fd >= 0) close(fd);
+    errno = failed;
     return got == MPY_SECRET_BYTES;
 }

@@ -59,7 +59,7 @@ int mpy_wire_connect(const char *host, int port, int timeout_ms);
 int mpy_wire_connect_local(const char *name);
 /* Opens such a socket for connections. -1 with errno; EADDRINUSE: another process has the name. */
 int mpy_wire_listen_local(const char *name);
-/* Reads DIR/secret, if no other user can have written it. */
+/* Reads DIR/secret, if no other user can have written it. False: errno, or 0 if what is there is no secret. */
 bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n);
 
 /* Splits off the next blank-separated field of *line. NULL at the end. */
