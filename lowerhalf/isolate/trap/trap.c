@@ -154,6 +154,7 @@ static const row_t table[] = {
     {SYS_readlink, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
     {SYS_readlinkat, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
     {SYS_rseq, refuse, MPY_TRAP_ALWAYS, ANY},
+    {SYS_pkey_alloc, refuse, MPY_TRAP_ALWAYS, ANY}, /* older threads could not read what the image must have */
     {SYS_clone3, refuse, MPY_TRAP_ALWAYS, ANY},
     {SYS_ptrace, refuse_debugger, MPY_TRAP_ALWAYS, TRACE_ME},
     {SYS_close, protect_close, MPY_TRAP_ALWAYS, HIGH_FD},

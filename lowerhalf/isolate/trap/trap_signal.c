@@ -96,6 +96,8 @@ long mpy_trap_sigprocmask(mpy_trap_t *t) {
     uint64_t old = *mask, next = old;
     if (t->a[3] != 8) return -22;
     if (set) {
+        /* Programs ask in this way whether an address can be read. The kernel looks at the set before it refuses -1. */
+        if (mpy_sys(SYS_rt_sigprocmask, -1, set, 0, 8) == -14) return -14;
         uint64_t given = *set;
         if (how == SIG_BLOCK) next = old | given;
         else if (how == SIG_UNBLOCK) next = old & ~given;

@@ -142,6 +142,9 @@ static void calls(void) {
     expect(CALL(epoll_pwait2, poll, L(&event), 1, L(&now), L(&none), 8), 0);
     close(poll);
     expect(CALL(rt_sigprocmask, SIG_UNBLOCK, L(&usr1), 0, 8, 0, 0), 0);
+    long closed = CALL(mmap, 0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(CALL(rt_sigprocmask, -1, closed, 0, 8, 0, 0), -14 /* EFAULT: so programs ask what they can read */);
+    expect(CALL(rt_sigprocmask, -1, L(&usr1), 0, 8, 0, 0), -22 /* EINVAL */);
 
     char *argv[] = {"none", NULL};
     expect(CALL(execve, L("/nonexistent/program"), L(argv), L(argv + 1), 0, 0, 0), -2 /* ENOENT */);
@@ -149,6 +152,7 @@ static void calls(void) {
     expect(CALL(readlinkat, -100, L("/proc/self/exe"), L(text), sizeof text, 0, 0), 4);
     expect(CALL(rseq, 0, 0, 0, 0, 0, 0), -38);
     expect(CALL(clone3, 0, 0, 0, 0, 0, 0), -38);
+    expect(CALL(pkey_alloc, 0, 0, 0, 0, 0, 0), -38);
     expect(CALL(close, 600, 0, 0, 0, 0, 0), -9);
     expect(CALL(close_range, 600, 601, 0, 0, 0, 0), 0);
 
