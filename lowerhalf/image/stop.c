@@ -13,7 +13,9 @@
  *     lies in memory that is saved. Otherwise it answers BUSY and is asked again.
  *  2. The handler's mask has all signals except SIGSYS, because hooks may map memory. It runs on the alternate stack if
  *     there is one: the stacks of some languages' coroutines have no room for a signal frame.
- *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
+ *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes. While
+ *     threads end, a listing may leave out others. So one with fewer threads than the kernel counts is not the last,
+ *     and a record stays until its thread has ended.
  */
 #include "stop.h"
 #include "base/now.h"
@@ -32,6 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -357,14 +360,19 @@ static int pass(char *error, size_t n) {
     DIR *d = opendir("/proc/self/task");
     if (!d) return mpy_reason(error, n, "cannot list threads: %s", strerror(errno));
     for (int i = 0; i < nrecords; i++) records[i].seen = 0;
+    uint64_t listed = 0;
     for (struct dirent *e; (e = readdir(d));) {
         int32_t tid = atoi(e->d_name);
+        listed += tid > 0;
         if (tid <= 0 || mpy_thread_is_lower(tid)) continue;
         record_t *r = record_of(tid);
         if (!r) { closedir(d); return mpy_reason(error, n, "more than %d threads", MPY_THREADS_MAX); }
         if (r->state != STOPPED) {
             sleep_t s = sleep_of(tid);
-            if (tid != getpid() && sleeps_on_lower_stack(&s)) continue; /* its record is dropped below */
+            if (tid != getpid() && sleeps_on_lower_stack(&s)) {
+                *r = (record_t){0};
+                continue;
+            }
             if (r->state == FREE || r->state == BUSY) note_syscall(r, &s);
         }
         r->seen = 1;
@@ -374,13 +382,19 @@ static int pass(char *error, size_t n) {
         }
         running += r->state != STOPPED;
     }
+    struct stat st;
+    running += fstat(dirfd(d), &st) == 0 && st.st_nlink > listed + 2; /* invariant 3 */
     closedir(d);
-    for (int i = 0; i < nrecords; i++) /* threads that ended meanwhile */
-        if (!records[i].seen) records[i] = (record_t){0};
+    for (int i = 0; i < nrecords; i++) {
+        if (records[i].seen || !records[i].tid) continue;
+        if (mpy_sys(SYS_tgkill, getpid(), records[i].tid, 0) == -3) records[i] = (record_t){0}; /* it has ended */
+        else running++;
+    }
     return running;
 }
 
 static int still_running(char *error, size_t n) {
+    mpy_reason(error, n, "threads start and end all the time (looked for %d s)", STOP_SECONDS);
     for (int i = 0; i < nrecords; i++)
         if (records[i].seen && records[i].state != STOPPED) {
             int sleeping = records[i].syscall_nr;
