@@ -29,6 +29,7 @@
 #define PM_PRESENT (1ul << 63)
 #define PM_SWAPPED (1ul << 62)
 #define PM_FILE (1ul << 61) /* a page of a file, or of shared memory */
+#define PM_GUARD (1ul << 58) /* MADV_GUARD_INSTALL: nobody may touch this page. Also "swapped" (Linux 6.15) */
 
 static int pagemap = -1, mem = -1;
 static char buffer[1 << 20]; /* one thread or process uses this file at a time */
@@ -257,7 +258,15 @@ static enum kind classify(const mpy_map_t *m, uint64_t address, uint64_t entry, 
     return entry & PM_PRESENT ? DATA : ZERO;
 }
 
+/* Linux 6.13 and 6.14 have guards without PM_GUARD. They cannot be read. */
+static int is_guard(uint64_t at, uint64_t entry) {
+    char first; /* of a page */
+    return (entry & PM_GUARD) ||
+           ((entry & PM_SWAPPED) && !(entry & PM_PRESENT) && pread(mem, &first, 1, (off_t)at) < 0);
+}
+
 static enum kind kind_of(const mpy_pages_t *p, uint64_t address, uint64_t entry, uint64_t file_end) {
+    if (is_guard(source(p, address), entry)) return ZERO;
     enum kind kind = classify(p->map, address, entry, file_end);
     if (is_lost_file(p) && kind == ZERO) kind = DATA;
     if (kind == DATA && is_readable(p) && is_zero((const void *)source(p, address))) kind = ZERO;

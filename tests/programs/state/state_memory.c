@@ -292,6 +292,18 @@ static void moved_check(void) {
     CHECK(other != moved_from && moved_from[1] == 0);
 }
 
+/* ---- pages that nobody may touch: they hold nothing, and what is beside them is kept ---- */
+
+enum { GUARD_INSTALL = 102 }; /* of madvise(2), Linux 6.13; glibc 2.42 has such guards at the stacks of threads */
+static char *guarded;
+static void guards_set_up(void) {
+    guarded = some();
+    CHECK(madvise(guarded + PAGE, PAGE, GUARD_INSTALL) == 0 ? touch(guarded + PAGE, 0) == SIGSEGV : errno == EINVAL);
+}
+static void guards_check(void) {
+    CHECK(guarded[0] == 't' && guarded[PAGE - 1] == 't' && guarded[2 * PAGE] == 't');
+}
+
 /* ---- thousands of holes are used again ---- */
 
 enum { HOLES = 9000 };
@@ -313,5 +325,5 @@ static void holes_check(void) {
     CHECK(inside > HOLES - 1000); /* others were placed into older holes */
 }
 
-MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code),
-     STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))
+MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(guards), STATE(protections),
+     STATE(generated_code), STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))
