@@ -169,7 +169,20 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
     free(maps);
 }
 
+/* The kernel itself places the ring of a context of io_setup(2), and no image has what is in flight. */
+static int check_contexts(char *error, size_t n) {
+    int bad = 0;
+    mpy_proc_maps_t maps = mpy_proc_maps_open(0);
+    for (mpy_proc_map_t m; !bad && mpy_proc_maps_next(&maps, &m) > 0;)
+        if (!strncmp(m.path, "/[aio]", 6))
+            bad = mpy_reason(error, n, "the program has a context of the kernel's asynchronous I/O (io_setup, libaio); "
+                             "it cannot be saved");
+    mpy_proc_maps_close(&maps);
+    return bad;
+}
+
 int mpy_maps_check(char *error, size_t n) {
+    if (check_contexts(error, n)) return -1;
     if (MPY_TRAP->foreign)
         return mpy_reason(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that "
                           "can be saved", (unsigned long)MPY_TRAP->foreign);

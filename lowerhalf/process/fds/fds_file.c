@@ -57,9 +57,26 @@ static int writable(int flags) {
 
 /* ---- with a name ---- */
 
+/* In /proc, what follows the part for this process; NULL: the path is not there. */
+static const char *in_own_proc(const char *path) {
+    char own[32];
+    int length = snprintf(own, sizeof own, "/proc/%d/", getpid());
+    return strncmp(path, own, (size_t)length) ? NULL : path + length;
+}
+
+/* After a restart the thread or the other process has another id, or does not exist. */
+static int is_of_one_thread_or_another_process(const char *path) {
+    const char *own = in_own_proc(path);
+    int id, end = 0;
+    return own ? sscanf(own, "task/%d/%n", &id, &end) == 1 && end : sscanf(path, "/proc/%d/%n", &id, &end) == 1 && end;
+}
+
 static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     struct stat st;
     (void)t;
+    if (is_of_one_thread_or_another_process(d->path))
+        return mpy_reason(err, n, "descriptor %d is open on %s, which is of a thread or of another process", d->number,
+                          d->path);
     if (strlen(d->path) >= 4096 || lstat(d->path, &st))
         return mpy_reason(err, n, "descriptor %d is open on %s, which no longer exists under that name: %s", d->number,
                           d->path, strerror(errno));
@@ -70,12 +87,11 @@ static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
 }
 
 static int file_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
-    char own[32];
-    int length = snprintf(own, sizeof own, "/proc/%d/", getpid());
+    const char *own = in_own_proc(d->path);
     (void)t, (void)err, (void)n;
-    if (!strncmp(d->path, own, (size_t)length)) { /* the process will have another pid */
+    if (own) { /* the process will have another pid */
         char path[4096];
-        snprintf(path, sizeof path, "/proc/self/%s", d->path + length);
+        snprintf(path, sizeof path, "/proc/self/%s", own);
         mpy_blob_put_string(b, path);
     } else {
         mpy_blob_put_string(b, d->path);

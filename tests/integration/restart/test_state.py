@@ -232,6 +232,11 @@ REFUSED = {
         "import subprocess; p = subprocess.Popen(['sleep', '1000']); fd = p.pid; close = lambda: (p.kill(), p.wait())",
         r"rank 0.*\b{fd}\b.*sleep",
     ),
+    "aio": (
+        "import ctypes; call = ctypes.CDLL(None).syscall; context = ctypes.c_ulong(); "
+        "fd = call(206, 1, ctypes.byref(context)); close = lambda: call(207, context)",
+        r"rank 0.*asynchronous I/O",
+    ),
     "device": ("fd = os.open('/dev/ptmx', os.O_RDWR); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*terminal"),
 }
 

@@ -88,6 +88,14 @@ static void lease_setup(void) {
     CHECK(fcntl(10, F_SETLEASE, F_WRLCK) == 0);
 }
 
+static void thread_file_setup(void) { at(10, open("/proc/thread-self/stat", O_RDONLY)); }
+
+static void parents_file_setup(void) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", getppid());
+    at(10, open(path, O_RDONLY));
+}
+
 static void thread_clock_setup(void) {
     int id;
     CHECK(syscall(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, NULL, &id) == 0);
@@ -133,6 +141,8 @@ const test_case_t refused_cases[] = {
     {"pipe_outside", pipe_outside_setup, NULL},
     {"pair_outside", pair_outside_setup, NULL},
     {"lease", lease_setup, NULL},
+    {"thread_file", thread_file_setup, NULL},
+    {"parents_file", parents_file_setup, NULL},
     {"thread_clock", thread_clock_setup, NULL},
     {"async", async_setup, NULL},
     {"child", child_setup, NULL},

@@ -177,6 +177,8 @@ def test_what_the_parent_left_open_does_not_stand_in_the_way(driver: Path, place
         ("pipe_outside", "descriptor 10 is a pipe from another process"),
         ("pair_outside", "descriptor 10 is a Unix socket connected to another process"),
         ("lease", "descriptor 10 holds a lease on "),
+        ("thread_file", "descriptor 10 is open on /proc/"),
+        ("parents_file", ", which is of a thread or of another process"),
         ("thread_clock", "POSIX timer 0 runs on the CPU clock of a thread"),
         ("async", "descriptor 10 (socket:"),
         ("child", "(sleep 300) is still running"),
