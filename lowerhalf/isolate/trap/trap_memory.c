@@ -25,13 +25,25 @@
 
 static int in_arena(uint64_t a) { return a >= MPY_HEAP_LO && a < MPY_ARENA_HI; }
 
+/* Memory is at an address that the program has chosen. */
+static void placed(uint64_t at, uint64_t bytes) {
+    mpy_arena_claim(at, bytes);
+    if (!in_arena(at) && !(MPY_TRAP->low_exec && at < MPY_LOW_END)) MPY_TRAP->foreign = at;
+}
+
+/* Its size; negative: an error. */
+static long bytes_of_segment(long id) {
+    /* struct shmid64_ds: ipc64_perm is 48 bytes, then the size */
+    struct { long pad[6]; uint64_t bytes; long rest[16]; } info;
+    long r = mpy_sys(SYS_shmctl, id, 2 /* IPC_STAT */, &info);
+    return mpy_sys_failed(r) ? r : (long)info.bytes;
+}
+
 long mpy_trap_mmap(mpy_trap_t *t) {
     if (t->a[2] & PROT_EXEC_ && !(t->a[3] & ANONYMOUS)) mpy_foreign_check((int)t->a[4]);
     if (t->a[3] & (FIXED | FIXED_NOREPLACE)) {
         long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
-        if (mpy_sys_failed(r)) return r;
-        mpy_arena_claim((uint64_t)r, (uint64_t)t->a[1]);
-        if (!in_arena((uint64_t)r) && !(MPY_TRAP->low_exec && r < (long)MPY_LOW_END)) MPY_TRAP->foreign = (uint64_t)r;
+        if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1]);
         return r;
     }
     uint64_t hint = MPY_PAGE_UP((uint64_t)t->a[0]);
@@ -59,7 +71,7 @@ long mpy_trap_mremap(mpy_trap_t *t) {
     if (flags & MREMAP_FIXED) {
         long r = mpy_sys6(SYS_mremap, t->a[0], t->a[1], t->a[2], flags, t->a[4], 0);
         if (mpy_sys_failed(r)) return r;
-        mpy_arena_claim((uint64_t)r, bytes);
+        placed((uint64_t)r, bytes);
         if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
         return r;
     }
@@ -104,15 +116,13 @@ long mpy_trap_brk(mpy_trap_t *t) {
 }
 
 long mpy_trap_shmat(mpy_trap_t *t) {
-    if (t->a[1]) return mpy_sys(SYS_shmat, t->a[0], t->a[1], t->a[2]);
-    /* struct shmid64_ds: ipc64_perm is 48 bytes, then the size */
-    struct { long pad[6]; uint64_t bytes; long rest[16]; } info;
-    long r = mpy_sys(SYS_shmctl, t->a[0], 2 /* IPC_STAT */, &info);
-    if (mpy_sys_failed(r)) return r;
-    uint64_t at = mpy_arena_take(info.bytes);
-    if (!at) return ENOMEM_;
-    r = mpy_sys(SYS_shmat, t->a[0], at, t->a[2]);
-    if (mpy_sys_failed(r)) mpy_arena_give(at, info.bytes);
+    long bytes = bytes_of_segment(t->a[0]);
+    if (mpy_sys_failed(bytes)) return bytes;
+    uint64_t at = t->a[1] ? 0 : mpy_arena_take((uint64_t)bytes);
+    if (!t->a[1] && !at) return ENOMEM_;
+    long r = mpy_sys(SYS_shmat, t->a[0], at ? (long)at : t->a[1], t->a[2]);
+    if (at && mpy_sys_failed(r)) mpy_arena_give(at, (uint64_t)bytes);
+    if (!at && !mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)bytes);
     return r;
 }
 

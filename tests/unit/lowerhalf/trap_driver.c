@@ -119,6 +119,17 @@ static void calls(void) {
     int id = shmget(IPC_PRIVATE, 4096, 0600);
     at = CALL(shmat, id, 0, 0, 0, 0, 0);
     shmdt((void *)at);
+    expect(L(MPY_TRAP->foreign), 0);
+    const long outside = 0x300000000000;
+    expect(CALL(shmat, id, outside, 0, 0, 0, 0), outside);
+    shmdt((void *)outside);
+    expect(L(MPY_TRAP->foreign), outside);
+    MPY_TRAP->foreign = 0;
+    at = CALL(mmap, 0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(CALL(mremap, at, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, outside, 0), outside);
+    expect(L(MPY_TRAP->foreign), outside);
+    expect(CALL(munmap, outside, 4096, 0, 0, 0, 0), 0);
+    MPY_TRAP->foreign = 0;
     shmctl(id, IPC_RMID, NULL);
 
     mpy_ksigaction_t action = {(uint64_t)on_signal, 0, 0, 0};
