@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from ... import __version__
 from ...core import launchers, processes
-from ...core.errors import CheckpointError, why
+from ...core.errors import CheckpointError, ManapyError, explained, why
 from ...core.tasks import Tasks
 from .. import protocol
 from ..redundancy import policy
@@ -434,9 +434,10 @@ class Coordinator:
 
     async def _prune_now(self) -> None:
         try:
-            await asyncio.to_thread(publish.prune, self.dir, self.settings.keep)
-        except OSError as error:
-            log.error("deleting old checkpoints: %s", why(error))
+            with explained(CheckpointError, self.dir):
+                await asyncio.to_thread(publish.prune, self.dir, self.settings.keep)
+        except ManapyError as error:
+            log.error("deleting old checkpoints: %s", error)
         await self.storage.tidy()
 
     def _manifest_record(self) -> dict[str, Any]:

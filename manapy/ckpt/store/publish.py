@@ -27,6 +27,8 @@ Invariants
     images have become full ones (fold.py), the manifest is replaced, and names no parent.
  7. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
     manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
+ 8. A manifest that cannot be read now may be readable a moment later. Functions that only read leave such a checkpoint
+    out. Those that delete do not take it for one that is gone: existing(), names_on(), ``strict``.
 
 Records here and in job.py are named tuples: most of the time of `manapy checkpoint` is the interpreter's start, and
 importing dataclasses would add a third.
@@ -170,29 +172,53 @@ def read_manifest(path: Path) -> Manifest:
         )
 
 
-def checkpoints(directory: Path) -> list[Checkpoint]:
-    """The readable checkpoints of a job directory, oldest first."""
+def checkpoints(directory: Path, strict: bool = False) -> list[Checkpoint]:
+    """The readable checkpoints of a job directory, oldest first. ``strict``: for deletions; raises ManifestError,
+    OSError if one cannot be read now (invariant 8)."""
     found = []
-    for _, path in numbered(directory):
+    for _, path in (existing if strict else numbered)(directory):
         try:
-            found.append(Checkpoint(path.resolve(), read_manifest(path)))
+            manifest = _read_if_there(path)
         except ManifestError:
+            if strict:
+                raise
             continue
+        if manifest is not None:
+            found.append(Checkpoint(path.resolve(), manifest))
     return found
 
 
 def numbered(directory: Path) -> list[tuple[int, Path]]:
-    """All entries of a job directory with a checkpoint's name, and their numbers, lowest first; also unreadable
-    ones."""
+    """All entries of a job directory with a checkpoint's name, and their numbers, lowest first; also those with
+    unreadable manifests."""
     try:
-        names = os.listdir(directory)
+        return existing(directory)
     except OSError:
         return []
+
+
+def existing(directory: Path) -> list[tuple[int, Path]]:
+    """The same, for deletions (invariant 8). Raises OSError."""
     return sorted(
         (int(match[1]), directory / name)
-        for name in names
+        for name in os.listdir(directory)
         if (match := _NAME.match(name)) and is_checkpoint(directory / name)
     )
+
+
+def names_on(root: Path, directory: Path) -> list[str]:
+    """The names of a job's checkpoints whose images this local directory has, or may have (invariant 8). Raises
+    OSError."""
+    found = []
+    for _, path in existing(directory):
+        try:
+            manifest = _read_if_there(path)
+        except ManifestError:
+            found.append(path.name)
+        else:
+            if manifest is not None and manifest.levels.local == str(root):
+                found.append(path.name)
+    return found
 
 
 def usable(directory: Path) -> list[Path]:
@@ -220,19 +246,33 @@ def drop(checkpoint: Path, dropped: bool = True) -> None:
             _link_latest(directory, left[-1].name)  # again if the job publishes one meanwhile
 
 
-def chain(path: Path) -> list[Path]:
+def chain(path: Path, strict: bool = False) -> list[Path]:
     """The real paths of a checkpoint and of all that its images need, newest first. It ends where a manifest cannot be
-    read."""
+    read. ``strict``: for deletions; raises ManifestError if a manifest cannot be read now (invariant 8)."""
     found = [path.resolve()]
     while len(found) < CHAIN_MAX:
         try:
-            parent = read_manifest(found[-1]).parent
+            manifest = _read_if_there(found[-1])
         except ManifestError:
+            if strict:
+                raise
             break
-        if not parent:
+        if manifest is None or not manifest.parent:
             break
-        found.append(found[-1].with_name(parent))
+        found.append(found[-1].with_name(manifest.parent))
     return found
+
+
+def _read_if_there(path: Path) -> Manifest | None:
+    """The manifest; None if it does not exist or is damaged, so that the checkpoint cannot be used any more. Raises
+    ManifestError if it cannot be read now."""
+    try:
+        return read_manifest(path)
+    except ManifestError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, (FileNotFoundError, NotADirectoryError)):
+            raise
+        return None
 
 
 # ---- signatures
@@ -469,12 +509,16 @@ def clean(directory: Path) -> list[Path]:
 
 def prune(directory: Path, keep: int) -> list[Path]:
     """Delete all checkpoints except the ``keep`` newest that are not dropped, newer ones, the one that `latest` names,
-    the newest one that survives the loss of any host, and what these need. Returns the deleted paths."""
-    found = [path for _, path in numbered(directory)]
+    the newest one that survives the loss of any host, and what these need. Returns the deleted paths. Raises OSError;
+    ManifestError, before anything is deleted, if nobody can find out now what is needed (invariant 8)."""
+    found = [path for _, path in existing(directory)]
     oldest = usable(directory)[-keep:][:1]
     older = found[: found.index(oldest[0])] if oldest else []
-    kept = [*found[len(older) :], *filter(None, [latest(directory), _newest_shared(directory)])]
-    needed = {real for path in kept for real in chain(path)}
+    try:
+        kept = [*found[len(older) :], directory / "latest", *_newest_shared(found)]
+        needed = {real for path in kept for real in chain(path, strict=True)}
+    except ManifestError as error:
+        raise ManifestError(f"{error}: nothing was deleted, because other checkpoints may be needed") from error
     removed = []
     for path in older:
         real = path.resolve()
@@ -492,12 +536,12 @@ def prune(directory: Path, keep: int) -> list[Path]:
     return removed
 
 
-def _newest_shared(directory: Path) -> Path | None:
-    for path in reversed(usable(directory)):
-        with contextlib.suppress(ManifestError):
-            if read_manifest(path).levels.shared:
-                return path.resolve()
-    return None
+def _newest_shared(found: Sequence[Path]) -> list[Path]:
+    """The newest of these checkpoints that survives the loss of any host, if there is one. Raises ManifestError."""
+    for path in reversed(found):
+        if not is_dropped(path) and (manifest := _read_if_there(path)) is not None and manifest.levels.shared:
+            return [path]
+    return []
 
 
 def _discard_local(checkpoint: Path) -> None:

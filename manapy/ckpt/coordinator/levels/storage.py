@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....core.errors import CheckpointError, ManapyError, explained
+from ....core.errors import CheckpointError, ManapyError, ManifestError, explained
 from ....core.files import discard
 from ....core.tasks import Tasks
 from ... import protocol
@@ -147,7 +147,7 @@ class Storage:
         self._code = self._choose_code(dict(zip(hosts, where, strict=True)))
         async with self._changing:
             self._current = (temporary.name, publish.final_path(temporary).name)
-            keep = await asyncio.to_thread(self._kept)
+            keep = await asyncio.to_thread(self._kept, self._root)
             await self._each(
                 (host, ("make", str(self._root), str(self._dir), temporary.name, folder, *keep))
                 for folder, host in dict(zip(where, hosts, strict=True)).items()
@@ -237,9 +237,13 @@ class Storage:
 
     def _note_copied(self, checkpoint: Path, manifest: Manifest) -> None:
         publish.relevel(checkpoint, manifest.levels._replace(shared=True), self._secret)
-        found = publish.checkpoints(self._dir)
-        newer = [path for path, held in found if held.levels.local and held.time >= manifest.time]
-        needed = {real for path in newer for real in publish.chain(path)}
+        try:
+            found = publish.checkpoints(self._dir, strict=True)
+            newer = [path for path, held in found if held.levels.local and held.time >= manifest.time]
+            needed = {real for path in newer for real in publish.chain(path, strict=True)}
+        except (ManifestError, OSError) as error:  # this one is copied all the same
+            log.warning("older images stay on local storage for now: %s", error)
+            return
         for path, older in found:  # invariant 3
             if path not in needed and older.levels.local and older.levels.shared:
                 publish.relevel(path, Levels(), self._secret)
@@ -249,17 +253,17 @@ class Storage:
         if self._root is None:
             return
         async with self._changing:
-            keep = await asyncio.to_thread(self._kept)
             try:
+                keep = await asyncio.to_thread(self._kept, self._root)
                 await self._each((host, ("clean", str(self._root), *keep)) for host in self._hosts)
             except CheckpointError as error:
                 log.warning("deleting old images: %s", error)
 
-    def _kept(self) -> list[str]:
-        """The names of all checkpoints that must stay on local storage."""
-        found = publish.checkpoints(self._dir)
-        published = (path.name for path, held in found if held.levels.local == str(self._root))
-        return [*self._current, *self._spared, *published]
+    def _kept(self, root: Path) -> list[str]:
+        """The names of all checkpoints that must stay on local storage. Raises CheckpointError if nobody can find out
+        now."""
+        with explained(CheckpointError, self._dir):
+            return [*self._current, *self._spared, *publish.names_on(root, self._dir)]
 
     @contextlib.contextmanager
     def spared(self, name: str) -> Iterator[None]:

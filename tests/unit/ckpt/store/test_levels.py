@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import shutil
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import images
 import pytest
+from manapy.ckpt.coordinator.levels.storage import Storage
+from manapy.ckpt.redundancy.policy import Policy
 from manapy.ckpt.store import image, levels, local, publish, verify
 from manapy.ckpt.store.levels import Code, Levels
 from manapy.core.errors import CheckpointError, ManapyError, ManifestError
@@ -140,6 +145,53 @@ def test_prune_spares_what_survives_any_host(job: Path, root: Path) -> None:
     assert names_in(root) == {"ckpt-000002", "ckpt-000004"}
     copy(paths[3])
     assert publish.prune(job, 1) == [paths[1]]
+
+
+def begin(job: Path, storage: Path) -> None:
+    """Begin the next checkpoint of a job with this local storage: that deletes old images there."""
+
+    async def opened() -> None:
+        host = socket.gethostname()
+        await Storage(job, SECRET, storage, 0.0, Policy(), None, print).open(publish.begin(job), [FOLDER], [host])
+
+    asyncio.run(opened())
+
+
+def test_images_stay_while_a_manifest_cannot_be_read(job: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [take(job, root) for _ in range(2)]
+    real = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path == paths[1] / "manifest.json":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    begin(job, root.parent)
+    assert {"ckpt-000001", "ckpt-000002"} <= names_in(root)
+
+
+def test_images_stay_while_the_job_directory_cannot_be_read(
+    job: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = take(job, root)
+    temporary = publish.begin(job)
+    real = os.listdir
+
+    def listdir(where: Path) -> list[str]:
+        if where == job:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(where)
+
+    async def opened() -> None:
+        storage = Storage(job, SECRET, root.parent, 0.0, Policy(), None, print)
+        await storage.tidy()
+        with pytest.raises(CheckpointError, match=f"{job}: Stale file handle"):
+            await storage.open(temporary, [FOLDER], [socket.gethostname()])
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    asyncio.run(opened())
+    assert names_in(root) == {path.name}
 
 
 def test_foreign_directory(job: Path, root: Path) -> None:

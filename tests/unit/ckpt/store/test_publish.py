@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -35,6 +36,18 @@ def take(directory: Path, where: Path | None = None, parent: Path | None = None)
     temporary, entries = write(directory, where=where)
     more = {"parent": parent.name} if parent else {}
     return publish.commit(temporary, RECORD | more, entries, SECRET)
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """This file cannot be read."""
+    real = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path == file:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
 
 
 def test_published(tmp_path: Path) -> None:
@@ -133,6 +146,31 @@ def test_chain_in_another_place(tmp_path: Path) -> None:
     second = take(job, place, first)
     assert publish.chain(job / second.name) == [second, first]
     assert publish.prune(job, 1) == []
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_prune_deletes_nothing_if_a_manifest_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    chain = [take(tmp_path)]
+    chain += [take(tmp_path, parent=chain[0])]
+    chain += [take(tmp_path, parent=chain[1])]
+    with monkeypatch.context() as patched:
+        unreadable(patched, chain[number - 1] / "manifest.json")
+        with pytest.raises(ManifestError, match=f"ckpt-00000{number}/manifest.json: Input/output error: nothing was"):
+            publish.prune(tmp_path, 1)
+        assert chain[number - 1] not in [c.path for c in publish.checkpoints(tmp_path)]
+        with pytest.raises(ManifestError, match="Input/output error"):
+            publish.checkpoints(tmp_path, strict=True)
+    assert [c.path for c in publish.checkpoints(tmp_path)] == chain
+
+
+def test_prune_does_not_need_what_a_damaged_checkpoint_needs(tmp_path: Path) -> None:
+    first = take(tmp_path)
+    second = take(tmp_path, parent=first)
+    (second / "manifest.json").write_text("")
+    take(tmp_path)
+    assert publish.prune(tmp_path, 2) == [first]
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.lists(st.tuples(st.integers(0, 8), st.integers(1, 4))))
