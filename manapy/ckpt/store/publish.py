@@ -28,7 +28,7 @@ Invariants
  7. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
     manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
  8. A manifest that cannot be read now may be readable a moment later. Functions that only read leave such a checkpoint
-    out. Those that delete do not take it for one that is gone: existing(), names_on(), ``strict``.
+    out. Those that delete do not take it for one that is gone: existing(), names_on_hosts(), ``strict``.
 
 Records here and in job.py are named tuples: most of the time of `manapy checkpoint` is the interpreter's start, and
 importing dataclasses would add a third.
@@ -206,9 +206,9 @@ def existing(directory: Path) -> list[tuple[int, Path]]:
     )
 
 
-def names_on(root: Path, directory: Path) -> list[str]:
-    """The names of a job's checkpoints whose images this local directory has, or may have (invariant 8). Raises
-    OSError."""
+def names_on_hosts(directory: Path) -> list[str]:
+    """The names of a job's checkpoints that have images, or may have some (invariant 8), on local storage: in whatever
+    directory, because one directory may have several paths. Raises OSError."""
     found = []
     for _, path in existing(directory):
         try:
@@ -216,7 +216,7 @@ def names_on(root: Path, directory: Path) -> list[str]:
         except ManifestError:
             found.append(path.name)
         else:
-            if manifest is not None and manifest.levels.local == str(root):
+            if manifest is not None and manifest.levels.local:
                 found.append(path.name)
     return found
 

@@ -147,7 +147,7 @@ class Storage:
         self._code = self._choose_code(dict(zip(hosts, where, strict=True)))
         async with self._changing:
             self._current = (temporary.name, publish.final_path(temporary).name)
-            keep = await asyncio.to_thread(self._kept, self._root)
+            keep = await asyncio.to_thread(self._kept)
             await self._each(
                 (host, ("make", str(self._root), str(self._dir), temporary.name, folder, *keep))
                 for folder, host in dict(zip(where, hosts, strict=True)).items()
@@ -254,16 +254,16 @@ class Storage:
             return
         async with self._changing:
             try:
-                keep = await asyncio.to_thread(self._kept, self._root)
+                keep = await asyncio.to_thread(self._kept)
                 await self._each((host, ("clean", str(self._root), *keep)) for host in self._hosts)
             except CheckpointError as error:
                 log.warning("deleting old images: %s", error)
 
-    def _kept(self, root: Path) -> list[str]:
+    def _kept(self) -> list[str]:
         """The names of all checkpoints that must stay on local storage. Raises CheckpointError if nobody can find out
         now."""
         with explained(CheckpointError, self._dir):
-            return [*self._current, *self._spared, *publish.names_on(root, self._dir)]
+            return [*self._current, *self._spared, *publish.names_on_hosts(self._dir)]
 
     @contextlib.contextmanager
     def spared(self, name: str) -> Iterator[None]:

@@ -171,6 +171,13 @@ def test_images_stay_while_a_manifest_cannot_be_read(job: Path, root: Path, monk
     assert {"ckpt-000001", "ckpt-000002"} <= names_in(root)
 
 
+def test_images_stay_under_another_path_of_the_same_directory(job: Path, root: Path, tmp_path: Path) -> None:
+    path = take(job, root)
+    (tmp_path / "alias").symlink_to(root.parent)
+    begin(job, tmp_path / "alias")
+    assert path.name in names_in(root)
+
+
 def test_images_stay_while_the_job_directory_cannot_be_read(
     job: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
