@@ -124,6 +124,14 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
+def may_exist(path: Path) -> bool:
+    """The same; also true if it cannot be looked at now (invariant 8)."""
+    try:
+        return is_checkpoint(path)
+    except OSError:
+        return True
+
+
 def resolve(which: str | Path) -> Path:
     """The checkpoint directory of a path or a name (known.py): the path itself, or the latest one of a job directory.
 

@@ -205,17 +205,18 @@ class Storage:
 
     async def flush(self, checkpoint: Path) -> str:
         """Copy a checkpoint to the shared level now, unless copies are off. Returns why it could not be copied, or
-        an empty text."""
+        an empty text. Raises nothing: the ranks may wait (invariant 2 of flow.py)."""
         if self._root is None or self._every == NEVER:
             return ""
         async with self.rewriting:
             try:
-                for each in reversed(await asyncio.to_thread(publish.chain, checkpoint)):
-                    await self._flush(each)
+                with explained(CheckpointError, checkpoint):
+                    for each in reversed(await asyncio.to_thread(publish.chain, checkpoint, strict=True)):
+                        await self._flush(each)
                 await self.tidy()
-            except ManapyError as error:
-                log.error("%s: not copied: %s", checkpoint, error)
-                if not publish.is_checkpoint(checkpoint):  # it was deleted meanwhile
+            except Exception as error:
+                log.error("%s: not copied: %s", checkpoint, error, exc_info=not isinstance(error, ManapyError))
+                if not publish.may_exist(checkpoint):  # it was deleted meanwhile
                     return ""
                 return f"{checkpoint} stays on local storage only: {error}"
         return ""

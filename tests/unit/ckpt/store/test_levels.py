@@ -201,6 +201,32 @@ def test_images_stay_while_the_job_directory_cannot_be_read(
     assert names_in(root) == {path.name}
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, os.strerror(errno.EIO)), RuntimeError("can't start new thread")])
+def test_no_failure_ends_copying(job: Path, root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The user is told each time, and the ranks that wait for a copy go on."""
+    path = take(job, root)
+    said: list[str] = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    async def copied() -> None:
+        storage = Storage(job, SECRET, root.parent, 0.0, Policy(), None, said.append)
+        said.append(await storage.flush(path))
+        copying = asyncio.ensure_future(storage.serve())
+        for count in (2, 3):
+            storage.on_published(path)
+            async with asyncio.timeout(60):
+                while len(said) < count and not copying.done():
+                    await asyncio.sleep(0.01)
+        copying.cancel()
+
+    monkeypatch.setattr(publish, "read_manifest", fail)
+    monkeypatch.setattr(Path, "is_file", fail if isinstance(error, OSError) else Path.is_file)
+    asyncio.run(copied())
+    assert len(said) == 3 and all(text.startswith(f"{path} stays on local storage only: ") for text in said)
+
+
 def test_foreign_directory(job: Path, root: Path) -> None:
     path = take(job, root)
     root.chmod(0o777)
