@@ -49,7 +49,10 @@ class LocalStorage:
         if kind != "STORE":
             return False
         number, verb, *words = map(decode_text, fields)
-        threading.Thread(target=self._perform, args=(number, verb, words), daemon=True).start()
+        try:
+            threading.Thread(target=self._perform, args=(number, verb, words), daemon=True).start()
+        except RuntimeError:
+            self._answer(join("STORED", number, "failed", "the limit of processes does not allow another thread"))
         return True
 
     def ready(self) -> None:
@@ -66,6 +69,9 @@ class LocalStorage:
         except Exception as error:
             log.exception("%s", verb)
             line = join("STORED", number, "failed", f"internal error: {error}")
+        self._answer(line)
+
+    def _answer(self, line: str) -> None:
         self._lines.append(line)
         os.eventfd_write(self._wake, 1)
 

@@ -11,6 +11,8 @@ Invariants
     network can change an image unnoticed.
  2. The server reads only images and spare blocks, below a directory that nobody else may have written to.
  3. An image has its final name only when its sum is right and it is fsynced.
+ 4. The server lives as long as its process. Connections that have not authenticated take few threads and descriptors:
+    if there are too many, the oldest of them is closed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -40,6 +43,8 @@ log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 CONNECT_SECONDS = 30.0
+STRANGERS_MAX = 128  # connections that have not authenticated
+PAUSE_SECONDS = 0.1  # if a connection cannot be served
 _FOLDER = re.compile(r"node-\d+\Z")
 _IMAGE = re.compile(r"node-\d+/rank-\d+\.img\Z")
 
@@ -51,23 +56,50 @@ class Server:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server((address, 0), family=family, backlog=socket.SOMAXCONN)
         self._secret = secret
+        self._strangers: list[socket.socket] = []  # the oldest first
+        self._lock = threading.Lock()  # held while they change
         self.place = (address, str(self._listener.getsockname()[1]))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         while True:
-            connected = self._listener.accept()[0]
+            try:
+                self._begin(self._listener.accept()[0])
+            except (OSError, RuntimeError) as error:  # too many descriptors or threads, or the client is gone already
+                log.warning("a connection for images was not accepted: %s", error)
+                time.sleep(PAUSE_SECONDS)
+
+    def _begin(self, connected: socket.socket) -> None:
+        """Serve a connection in a thread (invariant 4). Raises RuntimeError if it cannot be started."""
+        with self._lock:
+            self._strangers.append(connected)
+            if len(self._strangers) > STRANGERS_MAX:
+                with contextlib.suppress(OSError):  # the client has closed it
+                    self._strangers.pop(0).shutdown(socket.SHUT_RDWR)  # its thread notices this
+        try:
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
+        except RuntimeError:
+            self._forget(connected)
+            connected.close()
+            raise
+
+    def _forget(self, connected: socket.socket) -> None:
+        """It is no stranger any more."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._strangers.remove(connected)
 
     def _serve(self, connected: socket.socket) -> None:
         with connected, connected.makefile("rb") as stream:
             try:
                 notice_loss(connected)
                 if (seals := self._admit(connected, stream)) is not None:
+                    self._forget(connected)
                     while line := stream.readline(LINE_MAX):
                         self._give(connected, seals, seals.open(line[:-1]).decode().split(" "))
             except (OSError, handshake.AlteredError) as error:
                 log.warning("an image was not sent: %s", error)
+            finally:
+                self._forget(connected)
 
     def _admit(self, connected: socket.socket, stream: BinaryIO) -> handshake.Seals | None:
         connected.settimeout(CONNECT_SECONDS)
@@ -126,7 +158,7 @@ def connect(secret: bytes, address: str, port: str) -> Connection:
     """Connect to the server of another host. Raises OSError, CheckpointError."""
     connected = socket.create_connection((address, int(port)), CONNECT_SECONDS)
     notice_loss(connected)
-    service = handshake.COORDINATOR._replace(error=CheckpointError)
+    service = handshake.COORDINATOR._replace(name="other host", error=CheckpointError)
     connection = Connection(
         connected, secret, service, what=f"images from {address}", lost="the connection was closed",
         secret_path="the job's secret", timeout=CONNECT_SECONDS, limit=LINE_MAX, role="node",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import select
 import socket
 import threading
 from pathlib import Path
 
 import pytest
 from manapy.ckpt import transfer
+from manapy.ckpt.host_storage import LocalStorage
 from manapy.core.errors import CheckpointError
 
 SECRET = bytes(range(32))
@@ -102,3 +106,74 @@ def test_changed_on_the_network(server: transfer.Server, root: Path) -> None:
     with pytest.raises(CheckpointError, match=r"rank-00000.img was changed on the network"):
         pull(altering(server.place), root, IMAGE)
     assert (root / NAME / IMAGE).stat().st_ino == before and not list(root.rglob("*.part"))
+
+
+def test_host_that_does_not_answer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "CONNECT_SECONDS", 0.1)
+    with socket.create_server((HERE, 0)) as silent:
+        with pytest.raises(CheckpointError, match=f"images from {HERE}: the other host does not answer"):
+            pull((HERE, str(silent.getsockname()[1])), root, IMAGE)
+
+
+class NoThreadAtFirst(threading.Thread):
+    """A thread that cannot be started the first time, as at `ulimit -u`."""
+
+    refused = 0
+
+    def start(self) -> None:
+        if not NoThreadAtFirst.refused:
+            NoThreadAtFirst.refused += 1
+            raise RuntimeError("can't start new thread")
+        super().start()
+
+
+def test_no_thread_for_a_connection(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server closes that connection, and serves the next one."""
+    server = transfer.Server(HERE, SECRET)
+    monkeypatch.setattr(NoThreadAtFirst, "refused", 0)
+    monkeypatch.setattr(threading, "Thread", NoThreadAtFirst)
+    with pytest.raises(CheckpointError, match="the connection was closed"):
+        pull(server.place, root, IMAGE)
+    pull(server.place, root, IMAGE)
+    assert (root / NAME / IMAGE).read_bytes() == DATA
+
+
+def test_connection_that_cannot_be_accepted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failed = socket.socket.accept, threading.Event()
+
+    def accept(listener: socket.socket) -> tuple[socket.socket, object]:
+        if not failed.is_set():
+            failed.set()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    server = transfer.Server(HERE, SECRET)
+    assert failed.wait(60)
+    pull(server.place, root, IMAGE)
+    assert (root / NAME / IMAGE).read_bytes() == DATA
+
+
+def test_strangers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many silent connections: the oldest is closed, and an authentic one is served."""
+    monkeypatch.setattr(transfer, "STRANGERS_MAX", 3)
+    server = transfer.Server(HERE, SECRET)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection((HERE, int(server.place[1])))) for _ in range(4)]
+        silent[0].settimeout(60)
+        assert silent[0].recv(1000).startswith(b"MANAPY ") and silent[0].recv(1000) in (b"", b"DENIED\n")
+        pull(server.place, root, IMAGE)
+    assert (root / NAME / IMAGE).read_bytes() == DATA
+
+
+def test_no_thread_for_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent says so, and carries out the next order."""
+    said: list[str] = []
+    storage = LocalStorage(said.append, SECRET, lambda: HERE)
+    monkeypatch.setattr(NoThreadAtFirst, "refused", 0)
+    monkeypatch.setattr(threading, "Thread", NoThreadAtFirst)
+    for number in (1, 2):
+        assert storage.take(f"STORE {number} offer")
+        assert select.select([storage], [], [], 60)[0]
+        storage.ready()
+    assert said[0].startswith("STORED 1 failed ") and said[1].startswith("STORED 2 ok ")
