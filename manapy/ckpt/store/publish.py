@@ -470,7 +470,8 @@ def _check_sizes(temporary: Path, ranks: Sequence[Entry]) -> None:
 
     def check(some: Sequence[Entry]) -> None:
         for entry in some:
-            actual = os.stat(f"{temporary}/{entry.image}").st_size
+            with open(f"{temporary}/{entry.image}", "rb", buffering=0) as image:  # NFS: stat() may say an old size
+                actual = os.fstat(image.fileno()).st_size
             if actual != entry.file_bytes:
                 raise CheckpointError(
                     f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank "

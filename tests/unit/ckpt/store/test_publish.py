@@ -72,6 +72,21 @@ def test_image_of_another_size_is_not_published(tmp_path: Path) -> None:
     assert publish.latest(tmp_path) == first and len(publish.checkpoints(tmp_path)) == 1
 
 
+def test_size_that_the_client_of_nfs_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without open(), it may be that of a moment at which the image was incomplete."""
+    real = os.stat
+
+    def stat(path: Any, **how: Any) -> os.stat_result:
+        found = real(path, **how)
+        if str(path).endswith(".img"):
+            return os.stat_result([*found[:6], 0, *found[7:10]])
+        return found
+
+    temporary, entries = write(tmp_path)
+    monkeypatch.setattr(os, "stat", stat)
+    assert publish.commit(temporary, RECORD, entries, SECRET).name == "ckpt-000001"
+
+
 def test_missing_image_is_not_published(tmp_path: Path) -> None:
     temporary, entries = write(tmp_path)
     (temporary / "rank-00000.img").unlink()
