@@ -27,8 +27,8 @@ Invariants
     images have become full ones (fold.py), the manifest is replaced, and names no parent.
  7. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
     manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
- 8. A manifest that cannot be read now may be readable a moment later. Functions that only read leave such a checkpoint
-    out. Those that delete do not take it for one that is gone: existing(), names_on_hosts(), ``strict``.
+ 8. A checkpoint that cannot be looked at now, or its manifest, may be readable a moment later. Functions that only read
+    leave it out. Those that delete do not take it for one that is gone: existing(), names_on_hosts(), ``strict``.
 
 Records here and in job.py are named tuples: most of the time of `manapy checkpoint` is the interpreter's start, and
 importing dataclasses would add a third.
@@ -120,16 +120,17 @@ class Checkpoint(NamedTuple):
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Is it a published checkpoint's directory (or a link to one)?"""
-    return (path / "manifest.json").is_file()
+    """Is it a published checkpoint's directory (or a link to one)? Not if it cannot be looked at now."""
+    with contextlib.suppress(OSError):
+        return (path / "manifest.json").is_file()
+    return False
 
 
 def may_exist(path: Path) -> bool:
-    """The same; also true if it cannot be looked at now (invariant 8)."""
-    try:
-        return is_checkpoint(path)
-    except OSError:
-        return True
+    """The same; true if it cannot be looked at now (invariant 8)."""
+    with contextlib.suppress(OSError):
+        return (path / "manifest.json").is_file()
+    return True
 
 
 def resolve(which: str | Path) -> Path:
@@ -138,7 +139,7 @@ def resolve(which: str | Path) -> Path:
     Raises ManifestError; JobError if several have the name.
     """
     path = known.find(str(which), lambda path: is_checkpoint(path) or (path / "job.json").is_file()) or Path(which)
-    if is_checkpoint(path):
+    if may_exist(path):
         return path.resolve()
     newest = latest(path)
     if newest is not None:
@@ -154,7 +155,7 @@ def latest(directory: Path) -> Path | None:
     """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest
     number."""
     link = directory / "latest"
-    if is_checkpoint(link):
+    if may_exist(link):  # an older one in its place would be a surprise
         return link.resolve()
     found = usable(directory)
     return found[-1].resolve() if found else None
@@ -199,18 +200,17 @@ def checkpoints(directory: Path, strict: bool = False) -> list[Checkpoint]:
 def numbered(directory: Path) -> list[tuple[int, Path]]:
     """All entries of a job directory with a checkpoint's name, and their numbers, lowest first; also those with
     unreadable manifests."""
-    try:
-        return existing(directory)
-    except OSError:
-        return []
+    with contextlib.suppress(OSError):
+        return [(number, path) for number, path in existing(directory) if is_checkpoint(path)]
+    return []
 
 
 def existing(directory: Path) -> list[tuple[int, Path]]:
-    """The same, for deletions (invariant 8). Raises OSError."""
+    """The same, with those that cannot be looked at now, for deletions (invariant 8). Raises OSError."""
     return sorted(
         (int(match[1]), directory / name)
         for name in os.listdir(directory)
-        if (match := _NAME.match(name)) and is_checkpoint(directory / name)
+        if (match := _NAME.match(name)) and may_exist(directory / name)
     )
 
 
@@ -351,7 +351,9 @@ def owner(where: Path) -> Path:
 
 
 def _belongs(where: Path, directory: Path) -> bool:
-    return where.is_dir() and own.complaint(where) is None and owner(where) == directory.resolve()
+    with contextlib.suppress(OSError):
+        return where.is_dir() and own.complaint(where) is None and owner(where) == directory.resolve()
+    return False
 
 
 def open_place(where: Path, directory: Path, what: str) -> None:
@@ -497,23 +499,31 @@ def cancel(temporary: Path) -> None:
         os.rename(temporary, grave)
     discard(grave)
     discard(temporary)
-    _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
+    with contextlib.suppress(OSError):
+        _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
 
 
 def clean(directory: Path) -> list[Path]:
-    """Delete the remains of interrupted checkpoints and deletions. Only for the owner of the directory."""
+    """Delete the remains of interrupted checkpoints and deletions, except in places that cannot be looked at now. Only
+    for the owner of the directory."""
     links = [
         directory / name for name in os.listdir(directory) if _NAME.match(name) and (directory / name).is_symlink()
     ]
     places = {where for link in links if _belongs(where := Path(os.readlink(link)).parent, directory)}
-    left = [where / name for where in {directory, *places} for name in os.listdir(where) if name.startswith("tmp-")]
-    left += [link for link in links if Path(os.readlink(link)).parent in places and not link.exists()]
+    left = [path for where in {directory, *places} for path in _temporary_in(where)]
+    left += [link for link in links if Path(os.readlink(link)).parent in places and _dangles(link)]
     for path in left:
         if path.is_symlink():
             path.unlink(missing_ok=True)
         else:
             discard(path)
     return left
+
+
+def _temporary_in(where: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return [where / name for name in os.listdir(where) if name.startswith("tmp-")]
+    return []
 
 
 def prune(directory: Path, keep: int) -> list[Path]:
@@ -531,7 +541,7 @@ def prune(directory: Path, keep: int) -> list[Path]:
     removed = []
     for path in older:
         real = path.resolve()
-        if real in needed:
+        if real in needed or not is_checkpoint(path):
             continue
         _discard_local(real)
         grave = _grave(real)
@@ -567,5 +577,12 @@ def _grave(directory: Path) -> Path:
 
 
 def _drop_dangling(link: Path) -> None:
-    if link.is_symlink() and not link.exists():
+    if _dangles(link):
         link.unlink(missing_ok=True)
+
+
+def _dangles(link: Path) -> bool:
+    """Is it a link whose target does not exist? Not if that cannot be looked at now (invariant 8)."""
+    with contextlib.suppress(OSError):
+        return link.is_symlink() and not link.exists()
+    return False

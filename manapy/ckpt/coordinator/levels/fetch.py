@@ -85,7 +85,7 @@ class Fetch:
                     await Reprotect(path, manifest, self._hosts, near, spare, self._storage).run()
         except ManapyError as error:
             log.error("%s: not protected again: %s", checkpoint, error)
-            if publish.is_checkpoint(checkpoint):  # it was not deleted meanwhile
+            if publish.may_exist(checkpoint):  # it was not deleted meanwhile
                 return f"{checkpoint} may not survive the loss of another host: {error}"
         return ""
 

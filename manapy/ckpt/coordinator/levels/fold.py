@@ -66,7 +66,7 @@ class Fold:
         except ManapyError as error:
             log.error("%s was not folded: %s", checkpoint, error)
             trouble = f"{checkpoint} was not folded, and is as it was: {error}"
-            if publish.is_checkpoint(checkpoint) and trouble != self._said:  # it was not deleted meanwhile
+            if publish.may_exist(checkpoint) and trouble != self._said:  # it was not deleted meanwhile
                 self._said = trouble
                 self._say(trouble)
         except Exception:

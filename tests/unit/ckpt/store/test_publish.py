@@ -290,6 +290,39 @@ def test_late_images_do_not_keep_a_cancelled_checkpoint(job: Path) -> None:
         assert os.listdir(job) == ["job.json"]
 
 
+def unreachable(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Nothing in this place can be looked at."""
+    real = Path.stat
+
+    def stat(path: Path, **how: Any) -> os.stat_result:
+        looked_at = path if how.get("follow_symlinks", True) else path.parent
+        if os.path.realpath(looked_at).startswith(str(place)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat)
+
+
+def test_place_that_cannot_be_looked_at(job: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It concerns no other checkpoint, and nothing there is deleted."""
+    there, here = take(job, place), [take(job), take(job)]
+    with monkeypatch.context() as patched:
+        unreachable(patched, place)
+        write(job)
+        assert [path.name.split("-")[0] for path in publish.clean(job)] == ["tmp"]
+        assert [c.path for c in publish.checkpoints(job)] == publish.usable(job) == here
+        assert publish.latest(job) == here[1] and publish.prune(job, 1) == here[:1]
+    assert [c.path for c in publish.checkpoints(job)] == [there, here[1]]
+
+
+def test_the_latest_checkpoint_cannot_be_looked_at(job: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No older one is taken in its place."""
+    take(job)
+    newest = take(job, place)
+    unreachable(monkeypatch, place)
+    assert publish.latest(job) == publish.resolve(job) == newest
+
+
 def test_an_older_jobs_checkpoints_stay(job: Path, place: Path) -> None:
     """The job directory was deleted and recreated: checkpoints elsewhere aren't overwritten."""
     old = take(job, place)
