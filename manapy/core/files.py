@@ -15,13 +15,14 @@ from .errors import ManapyError, explained
 
 @contextmanager
 def reading(path: Path, version: int, error: type[ManapyError], otherwise: str) -> Iterator[dict[str, Any]]:
-    """Read a JSON object; the body of the `with` takes it apart.
+    """Read a JSON object; the body of the `with` takes it apart. Paths and arguments in it need not be UTF-8: they
+    become what os.fsdecode() makes of them.
 
     Every defect, found here or in the body, is raised as ``error`` with a one-line reason. ``otherwise`` is the reason
     if the file lacks what the body needs."""
     try:
         with explained(error, path):
-            record = json.loads(path.read_bytes())
+            record = json.loads(path.read_bytes().decode("utf-8", "surrogateescape"))
             if record["format"] != version:
                 raise error(f"{path}: format {record['format']}, this manapy reads format {version}")
             yield record

@@ -255,7 +255,7 @@ class Ranks:
                 reason = ""
         if 0 not in self.known and self._last_words >= 0:
             with contextlib.suppress(OSError):  # it has just connected, and gets KILL, or has ended
-                os.write(self._last_words, self.killed.encode())
+                os.write(self._last_words, os.fsencode(self.killed))
         asyncio.get_running_loop().call_later(END_SECONDS, self._give_up)
 
     def _give_up(self) -> None:

@@ -112,7 +112,7 @@ def complaint(levels: Levels, checkpoint: Path, image: str) -> str | None:
 def mark(checkpoint: Path, levels: Levels) -> None:
     """Write the file of invariant 3, before the manifest, or remove it after the manifest. Raises OSError."""
     if levels.local:
-        (checkpoint / MARK).write_text(f"{levels.local}\n")
+        (checkpoint / MARK).write_bytes(os.fsencode(f"{levels.local}\n"))
     else:
         (checkpoint / MARK).unlink(missing_ok=True)
 

@@ -10,6 +10,7 @@ not: a supervisor must outlive that.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ class Output:
         self.json = json
         self.file = file if file is not None else sys.stdout
         self.err = err if err is not None else sys.stderr
+        if isinstance(self.file, io.TextIOWrapper):  # a path that is not UTF-8 is printed as its bytes are
+            self.file.reconfigure(errors="surrogateescape")
 
     def line(self, text: str) -> None:
         """Print one line of result; nothing with --json."""

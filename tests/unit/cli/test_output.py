@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 
 import pytest
 from manapy.cli.shared.arguments import seconds
@@ -44,6 +45,13 @@ def test_json_only() -> None:
         advance(1)
     out.data({"a": 1})
     assert json.loads(file.getvalue()) == {"a": 1} and err.getvalue() == ""
+
+
+def test_path_that_is_not_utf8() -> None:
+    with io.TextIOWrapper(io.BytesIO(), "utf-8") as file:
+        Output(file=file).line(os.fsdecode(b"/home/m\xfcller"))
+        file.seek(0)
+        assert os.fsencode(file.read()) == b"/home/m\xfcller\n"
 
 
 def test_full_disk() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 import time
@@ -49,6 +50,16 @@ def test_damaged(tmp_path: Path, content: str) -> None:
     with pytest.raises(JobError, match=r"job\.json: "):
         job.read(tmp_path / "j")
     assert job.jobs_in(tmp_path) == []
+
+
+def test_argument_that_is_not_utf8(tmp_path: Path) -> None:
+    """The launcher writes it into job.json as it is (wire.c)."""
+    file = make(tmp_path / "j", argv=["NAME"]) / "job.json"
+    file.write_bytes(file.read_bytes().replace(b"NAME", b"m\xfcller"))
+    read = job.read(tmp_path / "j")
+    assert list(map(os.fsencode, read.argv)) == [b"m\xfcller"]
+    job.write(tmp_path / "j", read.record)
+    assert job.read(tmp_path / "j").argv == read.argv
 
 
 def test_jobs_in_order(tmp_path: Path) -> None:

@@ -92,6 +92,12 @@ def test_only_local(job: Path, root: Path) -> None:
     assert [oct(folder.stat().st_mode & 0o777) for folder in (root, root / path.name / FOLDER)] == ["0o700"] * 2
 
 
+def test_directory_that_is_not_utf8(job: Path, tmp_path: Path) -> None:
+    path = take(job, levels.root(tmp_path / os.fsdecode(b"m\xfcller"), job))
+    assert (path / "local").read_bytes().startswith(os.fsencode(tmp_path) + b"/m\xfcller/manapy-")
+    assert local.perform("find", [str(path)]) == ["0", "1"]
+
+
 def test_copied(job: Path, root: Path) -> None:
     path = take(job, root)
     copy(path)
