@@ -261,6 +261,7 @@ class Coordinator:
         if found:
             path, manifest = found[-1]
             self._last = Published(path, manifest.time, manifest.file_bytes)
+            self.flow.took = max(entry.seconds for entry in manifest.ranks)
         if self.settings.resume is not None:  # the launcher names the checkpoint; show the program instead
             with contextlib.suppress(publish.ManifestError):
                 manifest = publish.read_manifest(Path(self.settings.resume))

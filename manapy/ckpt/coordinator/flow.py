@@ -103,7 +103,7 @@ class Flow:
         self._heard = 0.0
         self.written = 0  # bytes of the images of the checkpoint in progress, as last measured
         self._measured = 0.0
-        self.took = 0.0  # seconds of the last published checkpoint
+        self.took = 0.0  # seconds of the last published checkpoint; after a restart, of its slowest image
         self.idle = asyncio.Event()  # set in that phase
         self.idle.set()
 

@@ -47,19 +47,19 @@ def moment(text: str) -> datetime:
     """A time of today, or of tomorrow if it has passed; or a date and a time."""
     from datetime import datetime, timedelta
 
-    now = datetime.now().astimezone()
+    now = datetime.now()  # local time without an offset, because that may change until then
     for form in ("%H:%M", "%H:%M:%S"):
         try:
             clock = datetime.strptime(text, form)
         except ValueError:
             continue
         found = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
-        return found if found > now else found + timedelta(days=1)
+        return (found if found > now else found + timedelta(days=1)).astimezone()
     try:
-        found = datetime.fromisoformat(text).astimezone()
+        found = datetime.fromisoformat(text).astimezone()  # the text may contain an offset
     except ValueError:
         raise argparse.ArgumentTypeError(f"not a time such as 18:30 or 2026-11-27T18:30: '{text}'") from None
-    if found <= now:
+    if found <= now.astimezone():
         raise argparse.ArgumentTypeError(f"this time has passed: '{text}'")
     return found
 

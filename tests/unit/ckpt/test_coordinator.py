@@ -584,6 +584,20 @@ def test_restart_waits_for_all_ready(tmp_path: Path, progress: None) -> None:
     play(tmp_path, test, resume="/somewhere/ckpt-000001")
 
 
+def test_restarted_job_knows_how_long_a_checkpoint_takes(tmp_path: Path) -> None:
+    """`manapy stop --before` needs that."""
+
+    async def test(fake: FakeJob) -> None:
+        assert "ok" in await fake.checkpoint()
+        await fake.end()
+
+    async def restarted(fake: FakeJob) -> None:
+        assert fake.coordinator.flow.took == 0.1
+
+    play(tmp_path, test)
+    play(tmp_path, restarted, agents=0, resume=str(tmp_path / "job" / "ckpt-000001"))
+
+
 def test_leftovers_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "job" / "tmp-000001-abc"
     left.mkdir(parents=True)
