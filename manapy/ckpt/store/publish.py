@@ -531,7 +531,7 @@ def prune(directory: Path, keep: int) -> list[Path]:
     the newest one that survives the loss of any host, and what these need. Returns the deleted paths. Raises OSError;
     ManifestError, before anything is deleted, if nobody can find out now what is needed (invariant 8)."""
     found = [path for _, path in existing(directory)]
-    oldest = usable(directory)[-keep:][:1]
+    oldest = [path for path in found if is_checkpoint(path) and not is_dropped(path)][-keep:][:1]
     older = found[: found.index(oldest[0])] if oldest else []
     try:
         kept = [*found[len(older) :], directory / "latest", *_newest_shared(found)]
@@ -546,9 +546,10 @@ def prune(directory: Path, keep: int) -> list[Path]:
         _discard_local(real)
         grave = _grave(real)
         if _belongs(real.parent, directory):
-            os.rename(real, grave)
+            with contextlib.suppress(FileNotFoundError):  # another prune has deleted it
+                os.rename(real, grave)
         if path.is_symlink():
-            path.unlink()
+            path.unlink(missing_ok=True)
             _drop_dangling(real.with_name("latest"))
         discard(grave)
         removed.append(path)

@@ -138,6 +138,32 @@ def test_prune_spares_latest(tmp_path: Path) -> None:
     assert publish.prune(tmp_path, 1) == [paths[1]]
 
 
+def test_prune_while_a_checkpoint_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, real = [take(tmp_path) for _ in range(2)], os.listdir
+
+    def listdir(where: Path) -> list[str]:
+        names = real(where)
+        monkeypatch.undo()
+        paths.append(take(tmp_path))
+        return names
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert publish.prune(tmp_path, 1) == paths[:1]
+    assert [c.path for c in publish.checkpoints(tmp_path)] == paths[1:]
+
+
+def test_two_prunes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, real = [take(tmp_path) for _ in range(3)], os.rename
+
+    def rename(source: Path, target: Path) -> None:
+        publish.discard(paths[0])  # by the other one
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    publish.prune(tmp_path, 1)
+    assert [c.path for c in publish.checkpoints(tmp_path)] == paths[2:]
+
+
 def test_prune_spares_what_newer_ones_need(tmp_path: Path) -> None:
     full = [take(tmp_path)]
     full += [take(tmp_path, parent=full[0])]
