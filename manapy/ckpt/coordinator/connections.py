@@ -2,6 +2,8 @@
 
 Invariants
  1. A line of a rank is believed only on its own connection, or on that of the agent through which it came.
+ 2. Connections that have not authenticated do not keep others out: if descriptors are scarce, each new connection
+    closes the oldest of these.
 """
 
 from __future__ import annotations
@@ -58,15 +60,12 @@ class Connections:
         self._storage = storage
         self.shift = Shift(directory, storage.agents)
         self._commands: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # have not authenticated; the oldest first
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end."""
         try:
-            fd = writer.get_extra_info("socket").fileno()
-            admitted = await asyncio.wait_for(
-                handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)),
-                HANDSHAKE_SECONDS,
-            )
+            admitted = await self._authenticate(reader, writer)
             if admitted is None:
                 return
             role, seals = admitted
@@ -84,6 +83,26 @@ class Connections:
             log.exception("a connection")
         finally:
             writer.close()
+
+    async def _authenticate(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[str, handshake.Seals] | None:
+        """Return the role of the other end and the seals, or None if it is refused. Raises what accept() expects."""
+        fd = writer.get_extra_info("socket").fileno()
+        if self._strangers and processes.is_scarce(fd):
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+        self._strangers[writer] = None
+        try:
+            return await asyncio.wait_for(
+                handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)),
+                HANDSHAKE_SECONDS,
+            )
+        except ValueError as error:  # its line is too long
+            raise ConnectionError(str(error)) from error
+        finally:
+            self._strangers.pop(writer, None)
 
     async def answered(self, seconds: float) -> None:
         """Wait until all commands have their answers, or for so long."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import random
+import resource
 import socket
 import subprocess
 import threading
@@ -14,9 +16,10 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import PATIENCE, fake_job
-from manapy.ckpt import command
+from manapy.ckpt import command, protocol
+from manapy.ckpt.coordinator import connections
 from manapy.ckpt.store import job
-from manapy.core import connection, handshake
+from manapy.core import connection, handshake, processes
 from manapy.core.errors import CoordinatorError
 
 
@@ -90,6 +93,42 @@ def test_nothing_is_done_without_authentication(tmp_path: Path) -> None:
             assert fake.ranks[0].seen == []
 
     asyncio.run(run())
+
+
+def test_strangers_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When descriptors are scarce, the oldest silent connections are closed."""
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", 10 * PATIENCE)
+
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", 2, connect=False, agents=0) as fake:
+            record = job.read(fake.dir)
+            with monkeypatch.context() as patched:
+                patched.setattr(processes, "RESERVED", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+                silent = [await asyncio.open_connection(record.host, record.port) for _ in range(10)]
+                for reader, _ in silent[:-1]:
+                    assert (await asyncio.wait_for(reader.read(), PATIENCE)).startswith(b"MANAPY ")
+                assert (await fake.status())["id"] == "test"
+            await fake.join(*fake.ranks)
+            assert "RESULT ok" in await fake.checkpoint()
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(run())
+
+
+def test_line_of_a_stranger_that_is_too_long(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", 1) as fake:
+            record = job.read(fake.dir)
+            reader, writer = await asyncio.open_connection(record.host, record.port)
+            writer.write(bytes(3 * protocol.LINE_MAX))
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            assert "RESULT ok" in await fake.checkpoint()
+
+    asyncio.run(run())
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("trick", ["inserted", "repeated", "altered", "left out", "reflected"])
