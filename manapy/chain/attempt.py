@@ -8,7 +8,7 @@ Invariants
     below it are killed, except ranks and coordinators; then the ranks. So a command of the script sees the end of a job
     only if the job has ended by itself.
  2. A failed checkpoint never ends anything: the program goes on, and the checkpoint is tried again while there is
-    time. A second Ctrl-C ends the wait for the last checkpoint.
+    time. A second Ctrl-C ends the wait for the last checkpoint. A signal that was ignored before stays ignored.
  3. Threads wait for checkpoints. The main thread does everything else, and writes the history.
  4. A job counts as saved if its checkpoint is published, and as ended if its job.json says so. A job that merely cannot
     be reached is neither.
@@ -20,6 +20,7 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -28,7 +29,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,22 @@ GONE = 2.0  # seconds after the script's end in which a silent coordinator may b
 GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no port for a moment
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def heeded() -> list[signal.Signals]:
+    """The signals to handle: those of SIGNALS that are not ignored, as SIGHUP is under nohup."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Call ``handler`` for each of these signals meanwhile."""
+    before = {number: signal.signal(number, handler) for number in heeded()}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 @dataclass(frozen=True)
@@ -162,23 +179,21 @@ class Attempt:
     def run(self, look: AllocationState) -> Outcome:
         """Run until the outcome is known. ``look``: the current state of the surroundings."""
         processes.adopt_orphans()
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
-        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
-        try:
-            # keep the object: subprocess reaps the process of a deleted one
-            self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)
-            self._child = self._script.pid
-            outcome = self._loop(look)
-            if self._watching is not None:
-                self._watching.close()
-            if outcome.how != "finished":
-                self._kill_script(self._coordinators())
-                self._await_coordinators()
-            return outcome
-        finally:
-            signal.set_wakeup_fd(-1)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with handled(self._on_signal):
+            signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+            try:
+                # keep the object: subprocess reaps the process of a deleted one
+                self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)
+                self._child = self._script.pid
+                outcome = self._loop(look)
+                if self._watching is not None:
+                    self._watching.close()
+                if outcome.how != "finished":
+                    self._kill_script(self._coordinators())
+                    self._await_coordinators()
+                return outcome
+            finally:
+                signal.set_wakeup_fd(-1)
 
     def _on_signal(self, number: int, _: object) -> None:
         self._signals += 1

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from .attempt import SIGNALS, AllocationState, Outcome
+from .attempt import AllocationState, Outcome, heeded
 from .policy import FAILED, failures_in_a_row
 from .record import Chain
 from .supervisor import Supervisor
@@ -76,9 +76,10 @@ def _reason(number: int) -> str:
 
 def _signal_within(seconds: float) -> str:
     """Wait. If a signal arrives, return the reason to end; else an empty string."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    signals = heeded()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        got = signal.sigtimedwait(SIGNALS, seconds)
+        got = signal.sigtimedwait(signals, seconds)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return _reason(got.si_signo) if got is not None else ""

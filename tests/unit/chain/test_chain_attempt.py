@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -11,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from histories import History
-from manapy.chain.attempt import AllocationState, Attempt, Outcome, Policy
+from manapy.chain.attempt import AllocationState, Attempt, Outcome, Policy, Watch
+from manapy.chain.run import UserWatch
 from manapy.ckpt import command
 from manapy.ckpt.store import job
 from manapy.core import processes
@@ -39,13 +41,19 @@ class Surroundings:
 class Run:
     """An attempt whose script sleeps, with one step whose job has the given ``fields``."""
 
-    def __init__(self, history: History, seconds: float = 2.0) -> None:
+    def __init__(
+        self,
+        history: History,
+        seconds: float = 2.0,
+        script: str = "exec sleep 60",
+        watch: Watch | None = None,
+    ) -> None:
         self.said: list[str] = []
         self.history = history
         history.begin()
-        self.watch = Surroundings(time.time() + seconds)
+        self.watch = watch or Surroundings(time.time() + seconds)
         self.attempt = Attempt(
-            history.chain, 1, ["sleep", "60"], Policy(), self.watch, self.said.append, dict(os.environ)
+            history.chain, 1, ["sh", "-c", script], Policy(), self.watch, self.said.append, dict(os.environ)
         )
 
     def step(self, state: str = "running", **fields: object) -> None:
@@ -145,3 +153,27 @@ def test_failure_of_our_own(history: History, silent: int, monkeypatch: pytest.M
     run.step(port=silent)
     outcome = run.outcome()
     assert outcome.how == "expired" and "internal error" in outcome.reason and "never divide" in outcome.reason
+
+
+class Told(UserWatch):
+    """Notes the signals and stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signals: list[int] = []
+
+    def on_signal(self, number: int) -> str:
+        self.signals.append(number)
+        return ""
+
+
+def test_signal_that_was_ignored(history: History) -> None:
+    """It stays ignored, as SIGHUP under nohup. Others are handled."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        told = Told()
+        outcome = Run(history, script="kill -HUP $PPID; kill -USR1 $PPID", watch=told).outcome()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert outcome.how == "finished" and told.signals == [signal.SIGUSR1]

@@ -108,3 +108,15 @@ def test_a_signal_between_two_attempts(number: signal.Signals, reason: str) -> N
     assert time.monotonic() - begin < 600
     assert run._signal_within(0.01) == ""
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+
+def test_an_ignored_signal_between_two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not end the wait."""
+    waited: list[list[signal.Signals]] = []
+    monkeypatch.setattr(signal, "sigtimedwait", lambda signals, seconds: waited.append(signals))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run._signal_within(1.0) == ""
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.SIGHUP not in waited[0] and signal.SIGTERM in waited[0]
