@@ -51,7 +51,7 @@ KILLS = 20.0  # seconds until killed ranks and processes must have ended
 GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
 GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no port for a moment
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
-SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded() -> list[signal.Signals]:

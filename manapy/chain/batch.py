@@ -5,14 +5,15 @@ Invariants
     job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
     queued before the script begins.
  2. A cancelled job has no successor: scancel ends the chain.
- 3. The script is copied once. A later change of its file has no effect.
+ 3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
+    one.
+ 4. The script is copied once. A later change of its file has no effect.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from ..core.errors import ManapyError, explained
 from . import policy, record, slurm, spares, timing
-from .attempt import Outcome
+from .attempt import Outcome, handled
 from .record import Chain
 from .supervisor import Supervisor
 
@@ -164,9 +165,14 @@ def _without_array(options: Sequence[str]) -> list[str]:
 
 def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
     """Run one allocation of a chain. Returns the exit code of the batch job. Raises ManapyError."""
-    chain, say = supervisor.chain, supervisor.say
-    left = None if budget is None else time.time() + max(budget - policy.used(chain), 0)
+    left = None if budget is None else time.time() + max(budget - policy.used(supervisor.chain), 0)
     allocation = slurm.Allocation(left, poll)
+    with handled(lambda number, _: allocation.on_signal(number)):
+        return _guard(supervisor, allocation)
+
+
+def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
+    chain, say = supervisor.chain, supervisor.say
     over = chain.over()
     if over is not None and over["event"] == "finished":
         return int(over["code"])
@@ -202,6 +208,8 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             continue
         _exclude(chain, allocation, list(dict.fromkeys([*unwell, *(fleet.accused if fleet else [])])), say)
         source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
+        if allocation.ended and allocation.cancelled():  # meanwhile
+            return _cancelled(supervisor, allocation.job)
         say(f"{why}the job continues in the next allocation{source}")
         return again()
 
@@ -252,16 +260,16 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
 
 
 def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         slurm.command("scontrol", "requeue", allocation.job)
     except slurm.SlurmError:
         if not allocation.taken_back():
             raise
     deadline = time.monotonic() + REQUEUED_SECONDS
-    while time.monotonic() < deadline:  # Slurm kills this process
-        time.sleep(1)
-    say("Slurm has requeued the job, but does not end it")
+    while time.monotonic() < deadline and not allocation.ended:  # Slurm sends SIGTERM
+        time.sleep(0.1)
+    if not allocation.ended:
+        say("Slurm has requeued the job, but does not end it")
     return EXIT_GAVE_UP
 
 

@@ -158,7 +158,8 @@ def is_unwell(state: str) -> bool:
 class Allocation:
     """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None;
     ``period``: seconds between looks. ``used``: the nodes that the script uses, if these are not all (spares.py);
-    ``freed``: if some of those must be freed, the text that look() gives as reason to leave."""
+    ``freed``: if some of those must be freed, the text that look() gives as reason to leave;
+    ``ended``: the last reason to leave that on_signal() gave; from then on look() gives it, too."""
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
@@ -171,6 +172,7 @@ class Allocation:
             )
         self.used: list[str] = []
         self.freed = ""
+        self.ended = ""
         self._budget_end = budget_end
         self._restarts = ""
         self._promised = 0.0  # the last deadline while the job ran
@@ -186,7 +188,8 @@ class Allocation:
                 if any(word in state for word in LEAVING) and name in (self.used or [name])
             ]
         except SlurmError:
-            return self._last  # the controller does not answer for a while: its last answer still holds
+            # the controller does not answer for a while: its last answer still holds
+            return self._last._replace(leave=self._last.leave or self.ended)
         ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
         leave = ""
         if job.get("JobState") == "RUNNING":
@@ -195,13 +198,16 @@ class Allocation:
             leave = "a job of higher priority needs the nodes"
         elif leaving:
             leave = self.freed = f"{', '.join(leaving)} must be freed"
-        self._last = AllocationState(min(ends, default=None), leave)
+        self._last = AllocationState(min(ends, default=None), leave or self.ended)
         return self._last
 
     def on_signal(self, number: int) -> str:
-        """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1 and SIGHUP: the warning of `sbatch
-        --signal`, which may come much too early; so ask for the deadline again."""
-        return "" if number in (signal.SIGUSR1, signal.SIGHUP) else f"Slurm sent {signal.Signals(number).name}"
+        """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1, SIGUSR2 and SIGHUP: the warning of
+        `sbatch --signal`, which may come much too early; so ask for the deadline again."""
+        if number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            return ""
+        self.ended = f"Slurm sent {signal.Signals(number).name}"
+        return self.ended
 
     def states(self) -> dict[str, str]:
         """State by node, of all nodes that the allocation had at its begin. Raises SlurmError."""

@@ -1,0 +1,39 @@
+"""The guard of a batch job, with commands in place of Slurm's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fake_slurm
+import pytest
+from fake_slurm import FakeSlurm
+from histories import events_in
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    return FakeSlurm(tmp_path / "bin", monkeypatch)
+
+
+def test_warnings_of_slurm(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """`sbatch --signal` sends them at any time. They only make the guard ask Slurm."""
+    slurm.job("kill -USR1 $PPID; kill -USR2 $PPID; kill -HUP $PPID")
+    done = fake_slurm.guard(tmp_path / "chain", script="kill -USR2 $PPID; exit 3")
+    assert done.returncode == 3, done.stderr
+
+
+def test_sigterm_between_attempts(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """The next attempt leaves at once, and the job comes again."""
+    slurm.job("kill -TERM $PPID")
+    done = fake_slurm.guard(tmp_path / "chain", script="exec sleep 600")
+    assert "Slurm sent SIGTERM: saving the job" in done.stderr, done.stderr
+    assert slurm.calls("scontrol requeue") == ["scontrol requeue 17"]
+    assert [end["how"] for end in events_in(tmp_path / "chain", "end")] == ["yielded"]
+
+
+def test_scancel_between_attempts(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """It ends the chain: the job is not requeued."""
+    slurm.job("kill -TERM $PPID", JobState="CANCELLED")
+    fake_slurm.guard(tmp_path / "chain", script="exec sleep 600")
+    assert slurm.calls("scontrol requeue") == []
+    assert [event["reason"] for event in events_in(tmp_path / "chain", "stopped")] == ["job 17 was cancelled"]
