@@ -30,6 +30,7 @@ Invariants
     cut off by a crash is ignored. If the disk is full, this process keeps the event in memory and writes it with the
     next one.
  2. An operation that reads the history and then adds to it holds the lock.
+ 3. An error of the file system in reading (ESTALE, EIO) matters only to a process that has read no events yet.
 """
 
 from __future__ import annotations
@@ -80,16 +81,21 @@ class Chain:
 
     def _history(self) -> list[Event]:
         """The file's events. This is called several times per second, so the file is read again only if it has
-        grown."""
+        grown. If it cannot be read now, these are the events of the last time (invariant 3)."""
         path = self.dir / "history.jsonl"
         try:
             status = path.stat()
+            state = (status.st_ino, status.st_size, status.st_mtime_ns)
+            data = path.read_bytes() if self._read[0] != state else b""
         except FileNotFoundError:
             return []
-        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        except OSError:
+            if self._read[0] is None:
+                raise
+            return self._read[1]
         if self._read[0] != state:
             found = []
-            for line in path.read_bytes().splitlines():
+            for line in data.splitlines():
                 with contextlib.suppress(ValueError, AttributeError):  # invariant 1
                     event = json.loads(line)
                     found += [event] if {"event", "attempt"} <= event.keys() else []

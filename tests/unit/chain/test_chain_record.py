@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -167,3 +168,22 @@ def test_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert record.find("b").dir == tmp_path / "b"
     assert json.loads((tmp_path / "a" / "chain.json").read_text()) == chain.record
     assert not list(tmp_path.glob("a/*.new")) and os.listdir("a") == ["chain.json"]
+
+
+@pytest.mark.parametrize("call", ["stat", "read_bytes"])
+def test_an_error_of_the_file_system(history: History, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The events read before remain. A process that has read none says what is wrong."""
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    history.begin()
+    before = history.chain.events()
+    with (history.chain.dir / "history.jsonl").open("a") as other:
+        other.write('{"event": "note", "attempt": 1}\n')
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, call, fail)
+        assert history.chain.events() == before
+        with pytest.raises(OSError, match="Input/output error"):
+            Chain(history.chain.dir, {}).events()
+    assert len(history.chain.events()) == len(before) + 1
