@@ -2,8 +2,8 @@
 neither the memory nor a fault of the analysis can harm the supervisor.
 
 Invariants
- 1. A job is watched from BEGIN_SECONDS (or the patience, if that is shorter) after its first sight on: short jobs
-    cost nothing.
+ 1. A job is watched from BEGIN_SECONDS (or the patience, if that is shorter) after it was first seen to run: short
+    jobs cost nothing, and a rank has no recording before its restore is done, however long that takes.
  2. New verdicts and those that are withdrawn are said and recorded. They change nothing.
  3. A job is called hung only by a verdict on which its watch would act (trace/live/standing.py), and only until the
     watch withdraws it.
@@ -65,6 +65,8 @@ class Watching:
     def look(self, live: Iterable[Job]) -> None:
         """Watch these jobs, and take what the watches have reported."""
         for job in live:
+            if job.state != "running":
+                continue
             watch = self._watches.setdefault(job.dir, _Watch(job))
             age = time.monotonic() - watch.since
             if watch.process is None and not watch.over and age >= min(BEGIN_SECONDS, self._patience):

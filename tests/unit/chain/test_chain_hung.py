@@ -11,8 +11,8 @@ from histories import History
 from manapy.chain import policy, steps
 from manapy.chain.policy import Limits
 from manapy.chain.remedy import IGNORED, OF_THE_HOST, OF_THE_PROGRAM, Remedy, remedy
-from manapy.chain.watching import Hung
-from manapy.ckpt.store import publish
+from manapy.chain.watching import Hung, Watching
+from manapy.ckpt.store import job, publish
 from manapy.trace.model.verdict import Cause
 
 HUNG = Hung("rank 1 is stuck", "deadlock", 1, "MPI_Recv", "node7", "/evidence", 0.0)
@@ -86,3 +86,13 @@ def test_a_checkpoint_of_a_hung_job(history: History, place: list[str]) -> None:
     expected = Path(good if place else bad).resolve()
     assert (verdict.kind, verdict.path) == ("resume", expected)
     assert said == ([f"{Path(bad).resolve()} is not used: the job hung already"] if place else [])
+
+
+def test_when_a_job_is_watched(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as it runs. A rank that still reads its image has no recording, and its watch would end at once."""
+    started = []
+    monkeypatch.setattr(Watching, "_start", lambda self, watch: started.append(watch.job.state))
+    watching = Watching(history.chain, 1, 0.0, lambda line: None)
+    for state in ("starting", "restarting", "running"):
+        watching.look([job.read(history.job(1, state))])
+    assert started == ["running"]
