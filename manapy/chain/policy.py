@@ -70,23 +70,24 @@ def lost(chain: Chain) -> Event | None:
     )
 
 
+def _taken(chain: Chain, attempt: int) -> int:
+    """How many checkpoints an attempt took: by the chain, --interval of manapy-launch, the program or the user. Those
+    of the chain count also after they were pruned."""
+    begin, end = span(chain, attempt)
+    there = [found for step in chain.steps(attempt) for found in publish.checkpoints(Path(step["dir"]))]
+    return max(len(chain.events("checkpoint", attempt)), sum(begin <= found.manifest.time <= end for found in there))
+
+
 def came_further(chain: Chain, attempt: int) -> bool:
-    """Has an attempt made progress: a new checkpoint (by the chain, --interval of manapy-launch or the user), or a
-    finished step?
+    """Has an attempt made progress: a new checkpoint, or a finished step?
 
     Also true if the attempt did not get the time that it was promised.
     """
-    if chain.events("checkpoint", attempt) or any(
-        end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)
-    ):
+    if any(end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)) or _taken(chain, attempt):
         return True
-    begin, end = span(chain, attempt)
-    for step in chain.steps(attempt):
-        if step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done":
-            return True
-        if any(begin <= found.manifest.time <= end for found in publish.checkpoints(Path(step["dir"]))):
-            return True
-    return False
+    return any(
+        step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.steps(attempt)
+    )
 
 
 def unfinished(chain: Chain, attempt: int) -> str:
@@ -116,7 +117,7 @@ def failures_in_a_row(chain: Chain, enough: int = RECOVERED) -> int:
     while (
         number < len(ends)
         and ends[-1 - number]["how"] in FAILED
-        and len(chain.events("checkpoint", ends[-1 - number]["attempt"])) < enough
+        and _taken(chain, ends[-1 - number]["attempt"]) < enough
     ):
         number += 1
     return number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import images
 import pytest
 from histories import History
 from manapy.chain import policy
@@ -63,6 +64,20 @@ def test_crashes_in_a_row(history: History) -> None:
     history.attempt("crashed", checkpoints=2, reason="rank 0 died on there")
     assert policy.failures_in_a_row(history.chain) == 0
     assert policy.refusal(history.chain, Limits()) == "", "it came past the place of the last crash"
+
+
+def test_crashes_after_checkpoints_of_others(history: History) -> None:
+    """Those of the coordinator (--interval), the program and the user count as much as those of the chain."""
+    for attempt in range(3):
+        history.begin()
+        where = history.job(1, "failed", first_failure={"rank": 1, "host": "here", "code": None})
+        history.step(where)
+        for number in (0, 1) if attempt < 2 else ():
+            images.checkpoint(where, 1, 2 * attempt + number)
+        history.end("crashed")
+    assert history.chain.events("checkpoint") == []
+    assert policy.failures_in_a_row(history.chain) == 1
+    assert policy.refusal(history.chain, Limits()) == ""
 
 
 def test_no_progress(history: History) -> None:
