@@ -8,7 +8,8 @@ Invariants
     below it are killed, except ranks and coordinators; then the ranks. So a command of the script sees the end of a job
     only if the job has ended by itself.
  2. A failed checkpoint never ends anything: the program goes on, and the checkpoint is tried again while there is
-    time. A second Ctrl-C ends the wait for the last checkpoint. A signal that was ignored before stays ignored.
+    time. A second Ctrl-C ends the wait for the last checkpoint, and so does the end of the allocation. A signal that
+    was ignored before stays ignored.
  3. Threads wait for checkpoints. The main thread does everything else, and writes the history.
  4. A job counts as saved if its checkpoint is published, and as ended if its job.json says so. A job that merely cannot
     be reached is neither.
@@ -51,6 +52,7 @@ KILLS = 20.0  # seconds until killed ranks and processes must have ended
 GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
 GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no port for a moment
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
+HASTE = 10.0  # instead of both, if the attempt has expired: after 30 s (KillWait) Slurm kills its supervisor
 SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -85,13 +87,14 @@ class Policy:
 
 
 class AllocationState(NamedTuple):
-    """The state of the surroundings: the deadline (seconds since the epoch), the reason to leave earlier, and ``what``
-    ends at the deadline.
+    """The state of the surroundings: the deadline (seconds since the epoch), the reason to leave earlier, ``what``
+    ends at the deadline, and when everything will be killed, saved or not.
     """
 
     deadline: float | None = None
     leave: str = ""
     what: str = "the allocation"
+    killed: float | None = None
 
 
 class Watch(Protocol):
@@ -189,8 +192,9 @@ class Attempt:
                 if self._watching is not None:
                     self._watching.close()
                 if outcome.how != "finished":
-                    self._kill_script(self._coordinators())
-                    self._await_coordinators()
+                    haste = outcome.how == "expired"
+                    self._kill_script(self._coordinators(), HASTE if haste else KILLS)
+                    self._await_coordinators(HASTE if haste else SETTLE)
                 return outcome
             finally:
                 signal.set_wakeup_fd(-1)
@@ -218,7 +222,7 @@ class Attempt:
             if self._at_once:
                 return Outcome("expired", reason="interrupted twice")
             now = time.time()
-            if now >= looked + self.watch.period or signals != self._signals:
+            if signals != self._signals or now >= min(looked + self.watch.period, look.killed or math.inf):
                 signals, looked = self._signals, now
                 look = self.watch.look()
             lead = timing.lead(self.measured, (look.deadline or now) - begin, self.policy.margin)
@@ -254,6 +258,8 @@ class Attempt:
                 self._final, retry = None, now + RETRY
                 if look.deadline is not None and now + RETRY > look.deadline:
                     return Outcome("expired", reason=problem)
+            if look.killed is not None and now >= look.killed:
+                return Outcome("expired", reason=f"{look.what} has ended before the job was saved")
             if leave and self._final is None and now >= retry and not self._starting():
                 self.say(f"{leave}: saving the job")
                 self._final = self._begin_save(leave, "hold")
@@ -314,9 +320,9 @@ class Attempt:
             return None
         return self._crash() or Outcome("finished", self._code if self._code >= 0 else 128 - self._code)
 
-    def _await_coordinators(self) -> None:
+    def _await_coordinators(self, seconds: float) -> None:
         """Wait until the coordinators have recorded the end of their ranks."""
-        deadline = time.monotonic() + SETTLE
+        deadline = time.monotonic() + seconds
         while (live := self._live()) and any(which.is_live() for which in live) and time.monotonic() < deadline:
             descendants.reap(self._child)
             time.sleep(TICK / 5)
@@ -479,16 +485,16 @@ class Attempt:
             spare |= {int(status["pid"])} | {
                 int(rank["pid"]) for rank in status["ranks"] if rank.get("host") == here and rank.get("pid")
             }
-        self._kill_script(spare)
+        self._kill_script(spare, KILLS)
         for which in jobs:
             try:
                 command.stop(which, checkpoint=False)
             except ManapyError:
                 continue  # it has ended already
 
-    def _kill_script(self, spare: set[int]) -> None:
+    def _kill_script(self, spare: set[int], seconds: float) -> None:
         """Kill until no process below us is left except ``spare``."""
-        deadline = time.monotonic() + KILLS
+        deadline = time.monotonic() + seconds
         while descendants.kill_below(os.getpid(), spare) and time.monotonic() < deadline:
             descendants.reap(self._child)
             time.sleep(0.01)

@@ -190,15 +190,17 @@ class Allocation:
         except SlurmError:
             # the controller does not answer for a while: its last answer still holds
             return self._last._replace(leave=self._last.leave or self.ended)
-        ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
-        leave = ""
+        end = _epoch(job.get("EndTime", ""))
+        ends = [known for known in (end, self._budget_end) if known is not None]
+        leave, killed = "", self._last.killed  # the EndTime of a job that Slurm ends is now: KillWait comes after it
         if job.get("JobState") == "RUNNING":
+            killed = end
             self._restarts, self._promised = job.get("Restarts", ""), min(ends, default=time.time() + ANSWER_SECONDS)
         if _epoch(job.get("PreemptTime", "")) is not None:
             leave = "a job of higher priority needs the nodes"
         elif leaving:
             leave = self.freed = f"{', '.join(leaving)} must be freed"
-        self._last = AllocationState(min(ends, default=None), leave or self.ended)
+        self._last = AllocationState(min(ends, default=None), leave or self.ended, killed=killed)
         return self._last
 
     def on_signal(self, number: int) -> str:
@@ -253,7 +255,8 @@ class Allocation:
 
     def judge(self, outcome: Outcome) -> Outcome:
         """See attempt.Watch. If a rank died or srun failed because Slurm ends the job or takes its nodes, it is no
-        crash. If the script fails because one of the nodes that it uses was lost, it is one."""
+        crash: the attempt was taken, or, at the time limit, has expired. If the script fails because one of the nodes
+        that it uses was lost, it is one."""
         failed = outcome.how == "finished" and outcome.code and self.used
         if failed and (lost := [node for node in self.unwell() if node in self.used]):
             outcome = Outcome("crashed", outcome.code, f"{', '.join(lost)} can no longer be used")
@@ -262,6 +265,8 @@ class Allocation:
         if self.taken_back():
             return outcome._replace(how="taken", reason="Slurm has requeued the job")
         leave = self.look().leave
+        if leave == self.ended and time.time() >= self._promised - ON_TIME:
+            return outcome._replace(how="expired", reason=f"the allocation has ended ({outcome.reason})")
         return outcome._replace(how="taken", reason=leave) if leave else outcome
 
     def taken_back(self) -> bool:

@@ -21,15 +21,15 @@ from manapy.core.errors import DiedError
 
 
 class Surroundings:
-    """The allocation ends at once, and for good at ``deadline``."""
+    """The allocation ends at once, and for good at ``deadline``. All is ``killed`` then, or never."""
 
     period = 0.1
 
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
+    def __init__(self, deadline: float, killed: float | None = None) -> None:
+        self.deadline, self.killed = deadline, killed
 
     def look(self) -> AllocationState:
-        return AllocationState(self.deadline, "it is time")
+        return AllocationState(self.deadline, "it is time", killed=self.killed)
 
     def on_signal(self, number: int) -> str:
         return ""
@@ -127,6 +127,28 @@ def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, mo
     run = Run(history, seconds=600)
     run.step(port=silent)
     assert run.outcome() == Outcome("crashed", 1, "rank 1 died on node7", "node7")
+
+
+def test_checkpoint_that_takes_too_long(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt does not wait for it beyond the end of the allocation: whoever waits is killed and starts nothing."""
+    over = threading.Event()
+
+    def wait(which: job.Job, then: str) -> None:
+        over.wait()
+        raise DiedError("rank 1 died")
+
+    monkeypatch.setattr(command, "checkpoint", wait)
+    end = time.time() + 2
+    run = Run(history, watch=Surroundings(end, killed=end))
+    run.step(port=1)
+    late = threading.Timer(30, over.set)  # if it does wait
+    late.start()
+    try:
+        assert run.outcome() == Outcome("expired", reason="the allocation has ended before the job was saved")
+        assert not over.is_set()
+    finally:
+        late.cancel()
+        over.set()
 
 
 def test_no_thread_for_a_checkpoint(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:

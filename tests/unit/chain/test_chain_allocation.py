@@ -1,0 +1,54 @@
+"""What an allocation says of its state and of the end of an attempt, with commands in place of Slurm's."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm, at
+from manapy.chain.attempt import Outcome
+from manapy.chain.slurm import Allocation
+
+CRASHED = Outcome("crashed", 1, "rank 1 died on n1", "n1")
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    return FakeSlurm(tmp_path / "bin", monkeypatch)
+
+
+@pytest.mark.parametrize(("ends_in", "how"), [(3600, "crashed"), (1, "expired")])
+def test_crash_near_the_time_limit(slurm: FakeSlurm, ends_in: float, how: str) -> None:
+    """Slurm's SIGTERM has ended mpiexec: nothing is started again in this allocation."""
+    slurm.job(EndTime=at(time.time() + ends_in))
+    allocation = Allocation(None, 60)
+    allocation.look()
+    assert allocation.judge(CRASHED).how == how
+    allocation.on_signal(signal.SIGTERM)
+    assert allocation.judge(CRASHED).how == ("taken" if how == "crashed" else how)
+
+
+def test_crash_in_a_preemption(slurm: FakeSlurm) -> None:
+    """Its grace time may be over: the job did not get the time that it was promised."""
+    slurm.job(EndTime=at(time.time() + 1), PreemptTime=at(time.time()))
+    allocation = Allocation(None, 60)
+    allocation.look()
+    assert allocation.judge(CRASHED).how == "taken"
+
+
+def test_the_end_of_the_budget_kills_nothing(slurm: FakeSlurm) -> None:
+    ends = int(time.time()) + 3600
+    slurm.job(EndTime=at(ends))
+    look = Allocation(ends - 1800.0, 60).look()
+    assert (look.deadline, look.killed) == (ends - 1800.0, ends)
+
+
+def test_time_to_save_after_scancel(slurm: FakeSlurm) -> None:
+    """Slurm kills the job only after KillWait, although its EndTime is over."""
+    slurm.job(EndTime=at(time.time() + 3600))
+    allocation = Allocation(None, 60)
+    killed = allocation.look().killed
+    slurm.job(EndTime=at(time.time()), JobState="COMPLETING")
+    assert allocation.look().killed == killed
