@@ -45,35 +45,35 @@ class FakeSlurm:
         for name in ("scontrol", "scancel"):
             self.answer(name, "")
 
-    def answer(self, name: str, script: str) -> None:
-        """Let a command run these lines of a shell script. Its $PPID is the process that has called it."""
+    def answer(self, name: str, script: str, fails: int = 0) -> None:
+        """Let a command run these lines of a shell script. Its $PPID is the process that has called it. The first calls
+        fail, as while slurmctld starts again."""
+        calls = self._dir / "calls"
+        down = f"[ $(grep -c '^{name} ' {calls}) -gt {fails} ] || {{ echo 'error: no controller' >&2; exit 1; }}"
         new = self._dir / f"{name}.new"
-        new.write_text(f'#!/bin/sh\necho "{name} $*" >> {self._dir}/calls\n{script}\n')
+        new.write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{down}\n{script}\n')
         new.chmod(0o755)
         new.replace(self._dir / name)
 
-    def job(self, before: str = "", **fields: str) -> None:
+    def job(self, before: str = "", fails: int = 0, **fields: str) -> None:
         """What squeue says of the job. It runs ``before`` first."""
         texts = [{**JOB, **fields}[name] for name in slurm.SHOWN]
         line = "".join(text.ljust(slurm.WIDTH) for text in texts)
-        self.answer("squeue", f"{before}\necho '{line}'")
+        self.answer("squeue", f"{before}\necho '{line}'", fails)
 
     def calls(self, begin: str = "") -> list[str]:
         """The calls so far that begin with these words."""
         file = self._dir / "calls"
         return [line for line in file.read_text().splitlines() if line.startswith(begin)] if file.exists() else []
 
-    def first_fail(self, name: str, times: int, script: str) -> None:
-        """As answer(), but the first calls fail, as while slurmctld starts again."""
-        count = f"$(grep -c '^{name} ' {self._dir}/calls)"
-        self.answer(name, f"[ {count} -gt {times} ] || {{ echo 'error: no controller' >&2; exit 1; }}\n{script}")
-
 
 def guard(chain: Path, *arguments: str | Path, script: str) -> subprocess.CompletedProcess[str]:
-    """`manapy slurm guard` with a new script, as in a batch job."""
+    """`manapy slurm guard` with a new script, as in a batch job. It does not wait long before it tries again."""
     file = chain.parent / "job.sh"
     file.write_text(f"#!/bin/sh\n{script}\n")
-    code = "import sys; from manapy.cli import main; sys.exit(main())"
+    code = (
+        "import sys; from manapy.chain import slurm; from manapy.cli import main; slurm.PAUSE = 0.01; sys.exit(main())"
+    )
     words = ["slurm", "guard", "--dir", chain, "--watch", "off", *arguments, "--", file]
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, words)], cwd=chain.parent, capture_output=True, text=True, timeout=100

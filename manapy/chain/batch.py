@@ -25,6 +25,7 @@ from .attempt import Outcome, handled
 from .record import Chain
 from .supervisor import Supervisor
 
+REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 ARRAY = (
@@ -208,10 +209,8 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
             continue
         _exclude(chain, allocation, list(dict.fromkeys([*unwell, *(fleet.accused if fleet else [])])), say)
         source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
-        if allocation.ended and allocation.cancelled():  # meanwhile
-            return _cancelled(supervisor, allocation.job)
         say(f"{why}the job continues in the next allocation{source}")
-        return again()
+        return slurm.persistently(lambda: _leave(supervisor, allocation, again), REQUEUE_SECONDS)
 
 
 def _attempt(
@@ -229,6 +228,13 @@ def _unwell(allocation: slurm.Allocation, outcome: Outcome) -> list[str]:
     """The nodes to leave out after a failure."""
     nodes = allocation.unwell()
     return [*nodes, outcome.host] if outcome.how == "hung" and outcome.host and outcome.host not in nodes else nodes
+
+
+def _leave(supervisor: Supervisor, allocation: slurm.Allocation, again: Callable[[], int]) -> int:
+    """Leave the chain to the next allocation, unless the job was cancelled meanwhile. Raises SlurmError."""
+    if allocation.ended and allocation.cancelled():
+        return _cancelled(supervisor, allocation.job)
+    return again()
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
@@ -253,7 +259,8 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
             "this job must not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf):"
             " a dependent job continues it instead"
         )
-    successor = slurm.submit(chain.dir / "batch.sh", [*_sbatch(chain), f"--dependency=afterany:{allocation.job}"])
+    options = [*_sbatch(chain), f"--dependency=afterany:{allocation.job}"]
+    successor = slurm.persistently(lambda: slurm.submit(chain.dir / "batch.sh", options))
     chain.append("successor", chain.attempts(), id=successor)
     say(f"job {successor} continues after this one")
     return lambda: 0

@@ -11,6 +11,7 @@ until its time limit, and nothing runs in it. A step runs beside others only wit
 
 from __future__ import annotations
 
+import math
 import time
 
 from . import policy, slurm
@@ -18,10 +19,14 @@ from .record import Chain
 
 
 def watch(chain: Chain, job: str, first: str, period: float) -> None:
-    """Wait until the job has lost its first node, then end it. Ask every ``period`` seconds. Raises SlurmError."""
+    """Wait until the job has lost its first node, then end it. Ask every ``period`` seconds."""
     while not _lost(job, first):
         time.sleep(period)
     policy.lost(chain)
+    slurm.persistently(lambda: _end(chain, job), math.inf)  # this process ends with the job
+
+
+def _end(chain: Chain, job: str) -> None:
     if chain.record["mode"] == "requeue" and slurm.show(job).get("Requeue") == "1":
         slurm.command("scontrol", "requeue", job)
     else:

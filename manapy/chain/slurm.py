@@ -13,13 +13,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from ..core.errors import ManapyError
 from .attempt import AllocationState, Outcome
 
 ANSWER_SECONDS = 60.0
+PERSIST_SECONDS = 300.0  # slurmctld starts again, or another host takes over
+PAUSE, PAUSE_MAX = 1.0, 15.0  # seconds between two tries; twice as long each time
 ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
 SHOWN = {
     "JobState": "State",
@@ -35,6 +38,9 @@ CANCELLED = ("CANCELLED", "DEADLINE")
 # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
 LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")
 UNWELL = ("down", "fail", "*", *LEAVING)
+
+
+T = TypeVar("T")
 
 
 class SlurmError(ManapyError):
@@ -64,6 +70,19 @@ def command(*arguments: str | Path) -> str:
         cause = [line for line in said if "error:" in line][-1:] or said[:1] or [f"exit code {done.returncode}"]
         raise SlurmError(f"{name}: {cause[0].removeprefix(f'{name}: ').removeprefix('error: ')}")
     return done.stdout.strip()
+
+
+def persistently(call: Callable[[], T], seconds: float = PERSIST_SECONDS) -> T:
+    """Call something until it no longer raises SlurmError. After ``seconds`` raise the last one."""
+    end, pause = time.monotonic() + seconds, PAUSE
+    while True:
+        try:
+            return call()
+        except SlurmError:
+            if time.monotonic() + pause > end:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE_MAX)
 
 
 def _clean() -> dict[str, str]:
@@ -280,8 +299,12 @@ class Allocation:
             return False
 
     def requeueable(self) -> bool:
-        """May the job be requeued? (sbatch --requeue, JobRequeue of slurm.conf)"""
-        return show(self.job).get("Requeue") == "1"
+        """May the job be requeued? (sbatch --requeue, JobRequeue of slurm.conf) If Slurm does not answer, a try at the
+        end will tell."""
+        try:
+            return persistently(lambda: show(self.job)).get("Requeue") == "1"
+        except SlurmError:
+            return True
 
 
 def header(script: str) -> list[str]:

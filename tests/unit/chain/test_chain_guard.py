@@ -7,7 +7,8 @@ from pathlib import Path
 import fake_slurm
 import pytest
 from fake_slurm import FakeSlurm
-from histories import events_in
+from histories import History, events_in
+from manapy.chain import sentinel
 
 
 @pytest.fixture
@@ -37,3 +38,32 @@ def test_scancel_between_attempts(slurm: FakeSlurm, tmp_path: Path) -> None:
     fake_slurm.guard(tmp_path / "chain", script="exec sleep 600")
     assert slurm.calls("scontrol requeue") == []
     assert [event["reason"] for event in events_in(tmp_path / "chain", "stopped")] == ["job 17 was cancelled"]
+
+
+def test_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """The guard asks again until it knows whether the job may be requeued, and until the job is requeued."""
+    slurm.job(PreemptTime=fake_slurm.at(0), fails=2)
+    slurm.answer("scontrol", "kill -TERM $PPID", fails=2)
+    done = fake_slurm.guard(tmp_path / "chain", script="exec sleep 600")
+    assert "the job continues in the next allocation" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert "must not be requeued" not in done.stderr
+    assert slurm.calls("scontrol requeue") == 3 * ["scontrol requeue 17"]
+
+
+def test_a_successor_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Path) -> None:
+    slurm.answer("sbatch", "echo 18", fails=2)
+    done = fake_slurm.guard(tmp_path / "chain", "--mode", "chain", script="exit 3")
+    assert done.returncode == 3, done.stderr
+    assert [event["id"] for event in events_in(tmp_path / "chain", "successor")] == ["18"]
+
+
+def test_sentinel_while_slurm_does_not_answer(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("manapy.chain.slurm.PAUSE", 0.01)
+    history.chain.record["mode"] = "chain"
+    history.begin()
+    slurm.answer("scontrol", "echo n2")  # n1 is lost
+    slurm.answer("scancel", "", fails=2)
+    sentinel.watch(history.chain, "17", "n1", 0.01)
+    assert slurm.calls("scancel") == 3 * ["scancel 17"]
