@@ -8,6 +8,8 @@ Invariants
  3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
     one.
  4. The script is copied once. A later change of its file has no effect.
+ 5. Each task of a job array has a chain of its own. A job that continues a task is no array, but the script has the
+    variables of the task.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..core.errors import ManapyError, explained
@@ -49,22 +51,29 @@ def prepare(
     sbatch: Sequence[str],
     mode: str,
     more: int = 0,
+    array: Mapping[str, str] | None = None,
 ) -> Chain:
     """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`.
-    ``options``: of guard; ``sbatch``: options for every submission; ``more``: spare nodes. Raises ManapyError."""
+    ``options``: of guard; ``sbatch``: options for every submission; ``more``: spare nodes; ``array``: the
+    variables of a task of a job array, if it is one (invariant 5). Raises ManapyError."""
     if not script.startswith("#!"):
         raise ManapyError("the script must begin with '#!' and an interpreter (such as #!/bin/bash), as sbatch demands")
-    needs = {"spares": spares.shape(slurm.header(script), sbatch, more)._asdict()} if more else {}
+    header, sbatch = slurm.header(script), list(sbatch)
+    if array:
+        header, sbatch = _without_array_lines(header), _without_array(sbatch)
+    needs = {"spares": spares.shape(header, sbatch, more)._asdict()} if more else {}
+    if array:
+        needs["environment"] = dict(array)
     directory = directory.absolute()
     command = [str(directory / "script"), *arguments]
-    fixed = {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": list(sbatch), "mode": mode}
+    fixed = {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": sbatch, "mode": mode}
     chain = record.create(directory, {**fixed, **needs})
     (chain.dir / "script").write_text(script)
     (chain.dir / "script").chmod(0o700)
     guard = [os.path.abspath(sys.argv[0]), "slurm", "guard", "--dir", str(directory), *options]
     lines = [
         "#!/bin/sh",
-        *slurm.header(script),
+        *header,
         *(f"#SBATCH {option}" for option in ("--requeue", "--open-mode=append")),
         f"exec {shlex.join(guard)}",
     ]
@@ -127,22 +136,19 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
     """
     if directory is not None and record.is_chain(task_directory(directory)):
         return record.read(task_directory(directory))
+    array = {name: os.environ[name] for name in ARRAY if name in os.environ}
     if directory is not None and record.is_chain(directory):  # a task of an array, for the first time
         parent = record.read(directory)
-        array = {name: os.environ[name] for name in ARRAY if name in os.environ}
-        script = (parent.dir / "script").read_text()
-        chain = prepare(
+        return prepare(
             task_directory(directory),
-            script,
+            (parent.dir / "script").read_text(),
             parent.record["command"][1:],
             options,
-            _without_array(parent.record["sbatch"]),
+            parent.record["sbatch"],
             parent.record["mode"],
             parent.record.get("spares", {}).get("more", 0),
+            array,
         )
-        chain.record["environment"] = array
-        chain.write()
-        return chain
     if not command:
         raise ManapyError(
             f"{directory}: not the directory of a chain"
@@ -157,11 +163,36 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
         return record.read(where)
     with explained(ManapyError):
         script = Path(command[0]).read_text()
-    return prepare(where, script, command[1:], options, [], mode)
+    return prepare(where, script, command[1:], options, [], mode, array=array)
 
 
 def _without_array(options: Sequence[str]) -> list[str]:
-    return [option for option in options if not option.startswith(("--array", "-a"))]
+    """Options of sbatch without those that make a job array."""
+    kept, value = [], False
+    for option in options:
+        name, equals, _ = option.partition("=")
+        if value:
+            value = False
+        elif len(name) > len("--a") and "--array".startswith(name):  # sbatch takes --arr, too
+            value = not equals
+        elif option.startswith("-a"):
+            value = option == "-a"
+        else:
+            kept.append(option)
+    return kept
+
+
+def _without_array_lines(header: Sequence[str]) -> list[str]:
+    """#SBATCH lines without the options that make a job array. Lines that have none stay as they are."""
+    lines = []
+    for line in header:
+        options = slurm.words(line.removeprefix("#SBATCH"), comments=True)
+        kept = _without_array(options)
+        if kept == options:
+            lines.append(line)
+        elif kept:
+            lines.append(f"#SBATCH {shlex.join(kept)}")
+    return lines
 
 
 def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:

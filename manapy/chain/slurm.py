@@ -10,6 +10,7 @@ Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1);
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ..core.errors import ManapyError
+from ..core.errors import ManapyError, UsageError
 from .attempt import AllocationState, Outcome
 
 ANSWER_SECONDS = 60.0
@@ -316,6 +317,14 @@ def header(script: str) -> list[str]:
         if line.startswith("#SBATCH"):
             found.append(line)
     return found
+
+
+def words(options: str, comments: bool = False) -> list[str]:
+    """The words of sbatch's options. Raises UsageError."""
+    try:
+        return shlex.split(options, comments)
+    except ValueError as error:
+        raise UsageError(f"{options.strip()}: {error}") from None
 
 
 def submit(batch: Path, options: Sequence[str]) -> str:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from typing import NamedTuple
 from ..core.errors import UsageError
 from .attempt import Outcome
 from .record import Chain
-from .slurm import Allocation, SlurmError, hostnames, is_unwell, start_on
+from .slurm import Allocation, SlurmError, hostnames, is_unwell, start_on, words
 
 # options of sbatch: those that count nodes and tasks, and totals that cannot be divided among other nodes
 COUNTS = {"-N": "nodes", "-n": "ntasks"}
@@ -58,12 +57,12 @@ class Shape(NamedTuple):
 
 def shape(header: Sequence[str], options: Sequence[str], more: int) -> Shape:
     """The shape from the #SBATCH lines of a script and from options of sbatch. Raises UsageError."""
-    words = [word for line in header for word in _words(line.removeprefix("#SBATCH"))]
-    given = _options([*words, *options])
+    found = [word for line in header for word in words(line.removeprefix("#SBATCH"), comments=True)]
+    given = _options([*found, *options])
     for name, instead in TOTALS.items():
         if name.lstrip("-") in given:
             raise UsageError(f"--spares: {name} counts for the whole allocation: use {instead}")
-    if "hetjob" in words:
+    if "hetjob" in found:
         raise UsageError("--spares: the job has several components (hetjob)")
     nodes = _number(given.get("nodes", ""))
     if nodes is None:
@@ -76,13 +75,6 @@ def shape(header: Sequence[str], options: Sequence[str], more: int) -> Shape:
     if tasks < nodes:
         raise UsageError(f"--spares: {tasks} tasks need no {nodes} nodes (--ntasks, --nodes)")
     return Shape(nodes, tasks, more, each)
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line, comments=True)
-    except ValueError as error:
-        raise UsageError(f"{line.strip()}: {error}") from None
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
