@@ -29,6 +29,7 @@ from .supervisor import Supervisor
 
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
+ESCAPED = "surrogateescape"  # so that bytes that are no UTF-8 stay what they are
 EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 ARRAY = (
     "SLURM_ARRAY_JOB_ID",
@@ -41,6 +42,11 @@ ARRAY = (
 
 
 # ---- submission
+
+
+def read_script(path: Path) -> str:
+    """The text of a script, in whatever encoding its comments are."""
+    return path.read_text(errors=ESCAPED)
 
 
 def prepare(
@@ -68,7 +74,7 @@ def prepare(
     command = [str(directory / "script"), *arguments]
     fixed = {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": sbatch, "mode": mode}
     chain = record.create(directory, {**fixed, **needs})
-    (chain.dir / "script").write_text(script)
+    (chain.dir / "script").write_text(script, errors=ESCAPED)
     (chain.dir / "script").chmod(0o700)
     guard = [os.path.abspath(sys.argv[0]), "slurm", "guard", "--dir", str(directory), *options]
     lines = [
@@ -77,7 +83,7 @@ def prepare(
         *(f"#SBATCH {option}" for option in ("--requeue", "--open-mode=append")),
         f"exec {shlex.join(guard)}",
     ]
-    (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n")
+    (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n", errors=ESCAPED)
     return chain
 
 
@@ -141,7 +147,7 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
         parent = record.read(directory)
         return prepare(
             task_directory(directory),
-            (parent.dir / "script").read_text(),
+            read_script(parent.dir / "script"),
             parent.record["command"][1:],
             options,
             parent.record["sbatch"],
@@ -162,7 +168,7 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
     if record.is_chain(where):
         return record.read(where)
     with explained(ManapyError):
-        script = Path(command[0]).read_text()
+        script = read_script(Path(command[0]))
     return prepare(where, script, command[1:], options, [], mode, array=array)
 
 

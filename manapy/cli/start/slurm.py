@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 from pathlib import Path
 
 from ..shared import arguments, naming
@@ -85,7 +84,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _chain(options: argparse.Namespace, out: Output) -> int:
-    from ...chain import batch
+    from ...chain import batch, slurm
     from ...core import files
     from ...core.errors import UsageError
 
@@ -95,14 +94,14 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
             "--sbatch"
         )
     how = arguments.policy(options)
-    script = options.script.read_text()
+    script = batch.read_script(options.script)
     directory = options.dir or naming.fresh("chain")
     chain = batch.prepare(
         directory,
         script,
         options.arguments,
         _guard_options(options),
-        shlex.split(options.sbatch),
+        slurm.words(options.sbatch),
         options.mode,
         options.spares,
     )

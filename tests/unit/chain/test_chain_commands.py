@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_slurm import FakeSlurm
 from histories import History
 from manapy import cli
 
@@ -81,6 +82,30 @@ def test_chain_of_slurm_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     history.chain.record["kind"] = "slurm"
     history.chain.write()
     wrong(["run", "--dir", history.chain.dir], "is a chain of Slurm jobs", 2, capsys)
+
+
+def test_options_of_sbatch_without_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    arguments = ["slurm", "chain", "--dir", tmp_path / "chain", "--sbatch=--comment='x", tmp_path / "job.sh"]
+    wrong(arguments, "--comment='x: No closing quotation", 2, capsys)
+    assert not (tmp_path / "chain").exists()
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+def test_script_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, submitted: bool) -> None:
+    """Its bytes stay as they are."""
+    FakeSlurm(tmp_path / "bin", monkeypatch)
+    script = b"#!/bin/sh\n#SBATCH --comment=\xe9t\xe9\nexit 3 # \xe9\n"
+    (tmp_path / "job.sh").write_bytes(script)
+    what, options = ("chain", []) if submitted else ("guard", ["--watch", "off", "--"])
+    arguments = ["slurm", what, "--dir", tmp_path / "chain", *options, tmp_path / "job.sh"]
+    code = "import sys; from manapy.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == (0 if submitted else 3), done.stderr
+    assert (tmp_path / "chain" / "script").read_bytes() == script
+    assert b"#SBATCH --comment=\xe9t\xe9\n" in (tmp_path / "chain" / "batch.sh").read_bytes()
 
 
 def test_damaged_chain(history: History, capsys: pytest.CaptureFixture[str]) -> None:
