@@ -9,6 +9,7 @@ Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1);
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
@@ -195,7 +196,7 @@ class Allocation:
         self.ended = ""
         self._budget_end = budget_end
         self._restarts = ""
-        self._promised = 0.0  # the last deadline while the job ran
+        self._promised = math.inf  # the last deadline while the job ran
         self._last = AllocationState(budget_end)
 
     def look(self) -> AllocationState:
@@ -215,7 +216,7 @@ class Allocation:
         leave, killed = "", self._last.killed  # the EndTime of a job that Slurm ends is now: KillWait comes after it
         if job.get("JobState") == "RUNNING":
             killed = end
-            self._restarts, self._promised = job.get("Restarts", ""), min(ends, default=time.time() + ANSWER_SECONDS)
+            self._restarts, self._promised = job.get("Restarts", ""), min(ends, default=math.inf)
         if _epoch(job.get("PreemptTime", "")) is not None:
             leave = "a job of higher priority needs the nodes"
         elif leaving:

@@ -52,3 +52,24 @@ def test_time_to_save_after_scancel(slurm: FakeSlurm) -> None:
     killed = allocation.look().killed
     slurm.job(EndTime=at(time.time()), JobState="COMPLETING")
     assert allocation.look().killed == killed
+
+
+@pytest.mark.parametrize(("limit", "cancelled"), [(None, True), (3600, True), (50, False)])
+def test_scancel_long_after_the_last_look(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, limit: float | None, cancelled: bool
+) -> None:
+    """A job without a time limit (EndTime is NONE) never ends on time."""
+    now = time.time()
+    slurm.job(EndTime="NONE" if limit is None else at(now + limit))
+    allocation = Allocation(None, 60)
+    allocation.look()
+    slurm.job(JobState="COMPLETING", EndTime=at(now))
+    monkeypatch.setattr(time, "time", lambda: now + 100)
+    assert allocation.cancelled() == cancelled
+
+
+def test_crash_while_slurm_has_not_answered_yet(slurm: FakeSlurm) -> None:
+    slurm.job(fails=100)
+    allocation = Allocation(None, 60)
+    allocation.look()
+    assert allocation.judge(CRASHED) == CRASHED and not allocation.cancelled()
