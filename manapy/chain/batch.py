@@ -231,7 +231,7 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
     while True:
         outcome = _attempt(supervisor, allocation, env, fleet)
         if outcome.how == "finished":
-            _cancel_successor(chain)
+            _cancel_successors(chain)
             return supervisor.finish(outcome)
         if allocation.cancelled():
             return _cancelled(supervisor, allocation.job)
@@ -275,13 +275,13 @@ def _leave(supervisor: Supervisor, allocation: slurm.Allocation, again: Callable
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
-    _cancel_successor(supervisor.chain)
+    _cancel_successors(supervisor.chain)
     supervisor.stop(f"job {job} was cancelled")
     return EXIT_GAVE_UP
 
 
 def _give_up(supervisor: Supervisor, why: str) -> int:
-    _cancel_successor(supervisor.chain)
+    _cancel_successors(supervisor.chain)
     supervisor.stop(why)
     supervisor.say(f"giving up: {why}; the last checkpoint remains (manapy history {supervisor.chain.dir})")
     return EXIT_GAVE_UP
@@ -296,11 +296,25 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
             "this job must not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf):"
             " a dependent job continues it instead"
         )
+    if (waits := _waiting_successor(chain, allocation)) is not None:
+        say(f"job {waits} still continues after this one")
+        return lambda: 0
     options = [*_sbatch(chain), f"--dependency=afterany:{allocation.job}"]
     successor = slurm.persistently(lambda: slurm.submit(chain.dir / "batch.sh", options))
     chain.append("successor", chain.attempts(), id=successor)
     say(f"job {successor} continues after this one")
     return lambda: 0
+
+
+def _waiting_successor(chain: Chain, allocation: slurm.Allocation) -> str | None:
+    """The successor of this job, if Slurm has requeued this job while it was queued."""
+    last = next((str(event["id"]) for event in chain.events("successor")[-1:]), allocation.job)
+    if last == allocation.job:
+        return None
+    try:
+        return last if slurm.show(last).get("JobState") == "PENDING" else None
+    except slurm.SlurmError:
+        return None  # Slurm has forgotten it
 
 
 def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
@@ -317,8 +331,9 @@ def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
     return EXIT_GAVE_UP
 
 
-def _cancel_successor(chain: Chain) -> None:
-    for event in chain.events("successor")[-1:]:
+def _cancel_successors(chain: Chain) -> None:
+    """Cancel all that are queued: there is more than one if Slurm could not say that a job has one already."""
+    for event in reversed(chain.events("successor")):
         try:
             slurm.command("scancel", "--state=PENDING", event["id"])
         except slurm.SlurmError:

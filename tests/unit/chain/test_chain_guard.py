@@ -67,3 +67,21 @@ def test_sentinel_while_slurm_does_not_answer(
     slurm.answer("scancel", "", fails=2)
     sentinel.watch(history.chain, "17", "n1", 0.01)
     assert slurm.calls("scancel") == 3 * ["scancel 17"]
+
+
+@pytest.mark.parametrize(("state", "submitted"), [("PENDING", ["18"]), ("COMPLETED", ["18", "19"])])
+def test_job_that_comes_again_before_its_successor(
+    slurm: FakeSlurm, tmp_path: Path, state: str, submitted: list[str]
+) -> None:
+    """Slurm has requeued it after the loss of a node. It needs no second successor. In the end none is queued."""
+    chain = tmp_path / "chain"
+    slurm.answer("sbatch", "echo 18")
+    slurm.job()
+    script = "[ ! -e again ] || exit 3; touch again; kill -KILL $PPID"
+    fake_slurm.guard(chain, "--mode", "chain", script=script)
+    slurm.answer("sbatch", "echo 19")
+    slurm.job(JobState=state)
+    done = fake_slurm.guard(chain, script=script)
+    assert done.returncode == 3, done.stderr
+    assert [event["id"] for event in events_in(chain, "successor")] == submitted
+    assert sorted(slurm.calls("scancel")) == [f"scancel --state=PENDING {job}" for job in submitted]
