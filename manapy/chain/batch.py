@@ -30,6 +30,7 @@ from .supervisor import Supervisor
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 ESCAPED = "surrogateescape"  # so that bytes that are no UTF-8 stay what they are
+CANCEL_SECONDS = 20.0  # to cancel successors; after 30 s (KillWait) Slurm kills a cancelled job
 EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 ARRAY = (
     "SLURM_ARRAY_JOB_ID",
@@ -231,7 +232,7 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
     while True:
         outcome = _attempt(supervisor, allocation, env, fleet)
         if outcome.how == "finished":
-            _cancel_successors(chain)
+            _cancel_successors(supervisor)
             return supervisor.finish(outcome)
         if allocation.cancelled():
             return _cancelled(supervisor, allocation.job)
@@ -275,13 +276,13 @@ def _leave(supervisor: Supervisor, allocation: slurm.Allocation, again: Callable
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
-    _cancel_successors(supervisor.chain)
+    _cancel_successors(supervisor)
     supervisor.stop(f"job {job} was cancelled")
     return EXIT_GAVE_UP
 
 
 def _give_up(supervisor: Supervisor, why: str) -> int:
-    _cancel_successors(supervisor.chain)
+    _cancel_successors(supervisor)
     supervisor.stop(why)
     supervisor.say(f"giving up: {why}; the last checkpoint remains (manapy history {supervisor.chain.dir})")
     return EXIT_GAVE_UP
@@ -331,13 +332,23 @@ def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
     return EXIT_GAVE_UP
 
 
-def _cancel_successors(chain: Chain) -> None:
+def _cancel_successors(supervisor: Supervisor) -> None:
     """Cancel all that are queued: there is more than one if Slurm could not say that a job has one already."""
-    for event in reversed(chain.events("successor")):
-        try:
-            slurm.command("scancel", "--state=PENDING", event["id"])
-        except slurm.SlurmError:
-            continue  # it is gone
+    left = [str(event["id"]) for event in reversed(supervisor.chain.events("successor"))]
+
+    def cancel() -> None:
+        while left:
+            try:
+                slurm.command("scancel", "--state=PENDING", left[0])
+            except slurm.SlurmError as error:
+                if not any(text in str(error) for text in slurm.GONE):
+                    raise
+            del left[0]
+
+    try:
+        slurm.persistently(cancel, CANCEL_SECONDS)
+    except slurm.SlurmError as error:
+        supervisor.say(f"cannot cancel job {left[0]}, which would continue the chain ({error}): scancel {left[0]}")
 
 
 def _exclude(chain: Chain, allocation: slurm.Allocation, nodes: Sequence[str], say: Callable[[str], None]) -> None:

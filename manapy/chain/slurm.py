@@ -36,6 +36,8 @@ SHOWN = {
     "TimeMin": "MinTime",
 }
 WIDTH = 32  # of a column of squeue
+# what scancel says of a job that has ended (slurm_errno.c)
+GONE = ("Invalid job id specified", "already completing or completed")
 CANCELLED = ("CANCELLED", "DEADLINE")
 # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
 LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")

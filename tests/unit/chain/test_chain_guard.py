@@ -8,7 +8,10 @@ import fake_slurm
 import pytest
 from fake_slurm import FakeSlurm
 from histories import History, events_in
-from manapy.chain import sentinel
+from manapy.chain import batch, sentinel
+from manapy.chain.attempt import Policy
+from manapy.chain.policy import Limits
+from manapy.chain.supervisor import Supervisor
 
 
 @pytest.fixture
@@ -85,3 +88,26 @@ def test_job_that_comes_again_before_its_successor(
     assert done.returncode == 3, done.stderr
     assert [event["id"] for event in events_in(chain, "successor")] == submitted
     assert sorted(slurm.calls("scancel")) == [f"scancel --state=PENDING {job}" for job in submitted]
+
+
+def test_successor_that_cannot_be_cancelled_at_once(slurm: FakeSlurm, tmp_path: Path) -> None:
+    slurm.answer("scancel", "", fails=2)
+    assert fake_slurm.guard(tmp_path / "chain", "--mode", "chain", script="exit 3").returncode == 3
+    assert slurm.calls("scancel") == 3 * ["scancel --state=PENDING 18"]
+
+
+def test_successor_that_cannot_be_cancelled(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line says so. A job that is gone is none of these."""
+    monkeypatch.setattr(batch, "CANCEL_SECONDS", 0)
+    said: list[str] = []
+    history.begin()
+    history.note("successor", id="18")
+    supervisor = Supervisor(history.chain, Policy(), Limits(), said.append)
+    slurm.answer("scancel", "echo 'scancel: error: Kill job error on job id 18: Invalid job id specified' >&2; exit 1")
+    batch._cancel_successors(supervisor)
+    assert said == []
+    slurm.answer("scancel", "", fails=100)
+    batch._cancel_successors(supervisor)
+    assert said == ["cannot cancel job 18, which would continue the chain (scancel: no controller): scancel 18"]
