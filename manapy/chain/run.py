@@ -23,12 +23,14 @@ EXIT_INTERRUPTED = 130
 
 
 class UserWatch:
-    """The surroundings of `manapy run`: only the user or --time ends the run."""
+    """The surroundings of `manapy run`: only the user or --time ends the run. ``asked``: the reason to leave after the
+    last signal, or ""."""
 
     period = 3600.0
 
     def __init__(self, deadline: float | None = None) -> None:
         self._deadline = deadline
+        self.asked = ""
 
     def look(self) -> AllocationState:
         """See attempt.Watch."""
@@ -40,7 +42,8 @@ class UserWatch:
 
     def on_signal(self, number: int) -> str:
         """Leave after any signal."""
-        return _reason(number)
+        self.asked = _reason(number)
+        return self.asked
 
 
 def supervise(
@@ -57,9 +60,12 @@ def supervise(
             return 1
         force = False
         chosen = _choose(hosts, bad, _ranks(chain))
-        outcome = supervisor.attempt("", chosen, UserWatch(deadline), _environment(chain, chosen))
+        watch = UserWatch(deadline)
+        outcome = supervisor.attempt("", chosen, watch, _environment(chain, chosen))
         if outcome.how not in FAILED:
             return _over(supervisor, outcome)
+        if watch.asked:  # it failed while it was saved
+            return _over(supervisor, outcome._replace(reason=f"{watch.asked}, and {outcome.reason}"))
         if outcome.host:
             bad = [*(name for name in bad if name != outcome.host), outcome.host]
         idle = failures_in_a_row(chain, enough=1)  # none: the attempt had come further

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from histories import History
 from manapy.chain import run, supervisor
-from manapy.chain.attempt import Policy
+from manapy.chain.attempt import Outcome, Policy
 from manapy.chain.policy import Limits
 from manapy.chain.supervisor import Supervisor
 from manapy.core.errors import ManapyError
@@ -120,3 +120,23 @@ def test_an_ignored_signal_between_two_attempts(monkeypatch: pytest.MonkeyPatch)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert signal.SIGHUP not in waited[0] and signal.SIGTERM in waited[0]
+
+
+def test_a_crash_after_a_signal(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank dies while the job is saved: the user wanted the end, so nothing is started again."""
+    said: list[str] = []
+    failed = Outcome("crashed", 1, "rank 1 died on here", "here")
+
+    def attempt(self: Supervisor, identity: str, nodes: list[str], watch: run.UserWatch, env: object) -> Outcome:
+        history.begin()
+        assert watch.on_signal(signal.SIGINT) == "interrupted"
+        history.end(failed.how, failed.code, failed.reason)
+        return failed
+
+    monkeypatch.setattr(Supervisor, "attempt", attempt)
+    assert run.supervise(make(history, said), [], None, 0.0) == run.EXIT_INTERRUPTED
+    assert history.chain.attempts() == 1
+    assert said == [
+        "interrupted, and rank 1 died on here: the work since the last checkpoint is lost; continue: manapy run --dir "
+        f"{history.chain.dir}"
+    ]
