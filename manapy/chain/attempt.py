@@ -62,7 +62,7 @@ def heeded() -> list[signal.Signals]:
 
 
 @contextlib.contextmanager
-def handled(handler: Callable[[int, object], None]) -> Iterator[None]:
+def handled(handler: Callable[[int, object], object]) -> Iterator[None]:
     """Call ``handler`` for each of these signals meanwhile."""
     before = {number: signal.signal(number, handler) for number in heeded()}
     try:

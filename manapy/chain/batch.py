@@ -30,7 +30,7 @@ from .supervisor import Supervisor
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 ESCAPED = "surrogateescape"  # so that bytes that are no UTF-8 stay what they are
-CANCEL_SECONDS = 20.0  # to cancel successors; after 30 s (KillWait) Slurm kills a cancelled job
+HASTE_SECONDS = 20.0  # to change queued jobs at the end; after 30 s (KillWait) Slurm kills this
 EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 ARRAY = (
     "SLURM_ARRAY_JOB_ID",
@@ -245,7 +245,8 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
         if fleet.replace(outcome) if fleet is not None and stays else failed and not unwell:
             say(f"{why}starting again")
             continue
-        _exclude(chain, allocation, list(dict.fromkeys([*unwell, *(fleet.accused if fleet else [])])), say)
+        if nodes := list(dict.fromkeys([*unwell, *(fleet.accused if fleet else [])])):
+            chain.append("excluded", chain.attempts(), nodes=nodes)
         source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
         say(f"{why}the job continues in the next allocation{source}")
         return slurm.persistently(lambda: _leave(supervisor, allocation, again), REQUEUE_SECONDS)
@@ -291,7 +292,7 @@ def _give_up(supervisor: Supervisor, why: str) -> int:
 def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[str], None]) -> Callable[[], int]:
     """Prepare the next allocation (invariant 1). Returns the function to call at the end of this one."""
     if chain.record["mode"] == "requeue" and allocation.requeueable():
-        return lambda: _requeue(allocation, say)
+        return lambda: _requeue(chain, allocation, say)
     if chain.record["mode"] == "requeue":
         say(
             "this job must not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf):"
@@ -299,12 +300,13 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
         )
     if (waits := _waiting_successor(chain, allocation)) is not None:
         say(f"job {waits} still continues after this one")
-        return lambda: 0
+        return lambda: _exclude(chain, waits, say)
     options = [*_sbatch(chain), f"--dependency=afterany:{allocation.job}"]
     successor = slurm.persistently(lambda: slurm.submit(chain.dir / "batch.sh", options))
     chain.append("successor", chain.attempts(), id=successor)
     say(f"job {successor} continues after this one")
-    return lambda: 0
+    _exclude(chain, successor, say)
+    return lambda: _exclude(chain, successor, say)
 
 
 def _waiting_successor(chain: Chain, allocation: slurm.Allocation) -> str | None:
@@ -318,12 +320,13 @@ def _waiting_successor(chain: Chain, allocation: slurm.Allocation) -> str | None
         return None  # Slurm has forgotten it
 
 
-def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
+def _requeue(chain: Chain, allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
     try:
         slurm.command("scontrol", "requeue", allocation.job)
     except slurm.SlurmError:
         if not allocation.taken_back():
             raise
+    _exclude(chain, allocation.job, say)
     deadline = time.monotonic() + REQUEUED_SECONDS
     while time.monotonic() < deadline and not allocation.ended:  # Slurm sends SIGTERM
         time.sleep(0.1)
@@ -346,19 +349,18 @@ def _cancel_successors(supervisor: Supervisor) -> None:
             del left[0]
 
     try:
-        slurm.persistently(cancel, CANCEL_SECONDS)
+        slurm.persistently(cancel, HASTE_SECONDS)
     except slurm.SlurmError as error:
         supervisor.say(f"cannot cancel job {left[0]}, which would continue the chain ({error}): scancel {left[0]}")
 
 
-def _exclude(chain: Chain, allocation: slurm.Allocation, nodes: Sequence[str], say: Callable[[str], None]) -> None:
-    """Exclude nodes that do not answer, or where a job hung, from the next allocation."""
-    if not nodes:
-        return
-    for job in [allocation.job, *(event["id"] for event in chain.events("successor")[-1:])]:
+def _exclude(chain: Chain, job: str, say: Callable[[str], None]) -> int:
+    """Exclude nodes that did not answer, or where a job hung, in any attempt, from a job of the chain that is queued:
+    Slurm refuses this for a running one. Returns 0, the exit code."""
+    if nodes := list(dict.fromkeys(node for event in chain.events("excluded") for node in event["nodes"])):
         try:
-            slurm.command("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(nodes)}")
+            if slurm.persistently(lambda: slurm.exclude(job, nodes), HASTE_SECONDS):
+                say(f"{', '.join(nodes)}: excluded from now on")
         except slurm.SlurmError as error:
-            say(f"cannot exclude {', '.join(nodes)} ({error})")
-            return
-    say(f"{', '.join(nodes)}: excluded from now on")
+            say(f"cannot exclude {', '.join(nodes)} from job {job} ({error})")
+    return 0

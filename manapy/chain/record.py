@@ -22,6 +22,7 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
                                                        was, or 0
     finished    code                                   the chain is over
     moved       away to left                           the next attempt runs on other nodes (spares.py); left: spares
+    excluded    nodes                                  later allocations do without these nodes (batch.py)
     successor   id                                     the Slurm job that continues after this one
     stopped     reason                                 the chain gave up, or was told to
 

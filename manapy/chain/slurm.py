@@ -113,6 +113,16 @@ def show(job: str) -> dict[str, str]:
     return {name: text for i, name in enumerate(SHOWN) if (text := first[i * WIDTH : (i + 1) * WIDTH].strip())}
 
 
+def exclude(job: str, nodes: Sequence[str]) -> bool:
+    """Let a queued job start on none of these nodes, and on none of those that it has excluded so far. Returns whether
+    there was a new one. Raises SlurmError."""
+    so_far = command("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%x")
+    known = hostnames(so_far) if so_far else []
+    if new := [node for node in nodes if node not in known]:
+        command("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join([*known, *new])}")
+    return bool(new)
+
+
 def own_job() -> str:
     """The id of the job that this process runs in, ARRAY_TASK for a task of an array; "" outside of Slurm."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")

@@ -201,6 +201,7 @@ def event_line(event: Event) -> str:
         "moved": lambda e: (
             f"{', '.join(e['away'])} left out, {', '.join(e['to'])} used instead; spare nodes left: {e['left']}"
         ),
+        "excluded": lambda e: f"{', '.join(e['nodes'])} excluded from the next allocations",
         "successor": lambda e: f"job {e['id']} continues after this one",
         "end": lambda e: f"attempt {e['attempt']} {e['how']}" + (f": {e['reason']}" if e["reason"] else ""),
         "finished": lambda e: f"finished with exit code {e['code']}",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ import pytest
 from histories import events_in
 from jobs import BIN, PATIENCE, PROGRAMS, JobError, manapy
 from manapy.chain import slurm
+from manapy.ckpt import command
+from manapy.ckpt.store.job import read
 from slurm import Cluster, no_cgroups
 from solver import in_c
 from waiting import until
@@ -314,6 +317,26 @@ def test_scancel_ends_the_chain(cluster: Cluster, submit: Callable[..., Chain], 
     chain.wait_for_events("stopped", 1)
     (successor,) = chain.events("successor")
     assert cluster.show(int(successor["id"]))["JobState"] == "CANCELLED"
+
+
+def test_cause_of_a_hang_is_excluded(
+    make_cluster: Callable[..., Cluster], submit: Callable[..., Chain], tmp_path: Path
+) -> None:
+    """From the requeued job; the node that the user has excluded remains so."""
+    cluster = make_cluster(nodes=3, own_hostnames=True)
+    users = cluster.command("sinfo", "--noheader", "--Node", "--format=%N").split()[0]
+    chain = submit(
+        body(SRUN, tmp_path / "field.npy", 1),
+        on=cluster,
+        sbatch=f"--time=5 --exclude={users}",
+        options=("--patience", "2s"),
+    )
+    chain.wait_for(lambda: "step 100 " in chain.output())
+    stopped = command.status(read(chain.dir / "step-001"))["ranks"][3]
+    os.kill(stopped["pid"], signal.SIGSTOP)
+    chain.wait_for_events("excluded", 1)
+    shown = ("squeue", "--noheader", "--states=all", f"--jobs={chain.job}", "--format=%x")
+    until(lambda: {*expand(cluster, cluster.command(*shown).strip())} == {users, stopped["host"]}, chain.report)
 
 
 def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

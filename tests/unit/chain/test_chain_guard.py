@@ -11,6 +11,7 @@ from histories import History, events_in
 from manapy.chain import batch, sentinel
 from manapy.chain.attempt import Policy
 from manapy.chain.policy import Limits
+from manapy.chain.slurm import Allocation
 from manapy.chain.supervisor import Supervisor
 
 
@@ -100,7 +101,7 @@ def test_successor_that_cannot_be_cancelled(
     slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line says so. A job that is gone is none of these."""
-    monkeypatch.setattr(batch, "CANCEL_SECONDS", 0)
+    monkeypatch.setattr(batch, "HASTE_SECONDS", 0)
     said: list[str] = []
     history.begin()
     history.note("successor", id="18")
@@ -111,3 +112,31 @@ def test_successor_that_cannot_be_cancelled(
     slurm.answer("scancel", "", fails=100)
     batch._cancel_successors(supervisor)
     assert said == ["cannot cancel job 18, which would continue the chain (scancel: no controller): scancel 18"]
+
+
+@pytest.mark.parametrize("mode", ["requeue", "chain"])
+def test_nodes_that_are_excluded(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """From the requeued job, or from each successor, as soon as it is queued. Those of the user remain excluded."""
+    excluded = {"17": "n[7-8]", "18": ""}
+    asked = " ".join(f"*jobs={job}*%x*) echo '{nodes}'; exit;;" for job, nodes in excluded.items())
+    slurm.job(f'case "$*" in {asked} esac')
+    slurm.answer("scontrol", 'case "$*" in *hostnames*) echo n7; echo n8;; esac')
+    history.chain.record |= {"mode": mode, "sbatch": []}
+    history.begin()
+    allocation = Allocation(None, 60)
+    allocation.ended = "Slurm sent SIGTERM"
+    said: list[str] = []
+    again = batch._requeue_later(history.chain, allocation, said.append)
+    assert slurm.calls("scontrol update") == []
+    history.note("excluded", nodes=["n3", "n8"])
+    again()
+    job, nodes = ("17", "n7,n8,n3") if mode == "requeue" else ("18", "n3,n8")
+    update = f"scontrol update JobId={job} ExcNodeList={nodes}"
+    assert slurm.calls("scontrol update") == [update] and "n3, n8: excluded from now on" in said
+    calls = [call for call in slurm.calls("scontrol") if "hostnames" not in call]
+    assert calls == [*["scontrol requeue 17"] * (mode == "requeue"), update]
+    if mode == "chain":
+        batch._requeue_later(history.chain, allocation, said.append)
+        assert slurm.calls("scontrol update") == [update, update]
