@@ -4,7 +4,8 @@ Invariants
  1. Until the chain is over, another allocation follows each allocation, however it has ended. In requeue mode the same
     job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
     queued before the script begins.
- 2. A cancelled job has no successor: scancel ends the chain.
+ 2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled before it is saved: it may
+    be killed meanwhile.
  3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
     one.
  4. The script is copied once. A later change of its file has no effect.
@@ -206,6 +207,7 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
     """Run one allocation of a chain. Returns the exit code of the batch job. Raises ManapyError."""
     left = None if budget is None else time.time() + max(budget - policy.used(supervisor.chain), 0)
     allocation = slurm.Allocation(left, poll)
+    allocation.when_cancelled = lambda: _end_early(supervisor, allocation.job)
     with handled(lambda number, _: allocation.on_signal(number)):
         return _guard(supervisor, allocation)
 
@@ -274,6 +276,11 @@ def _leave(supervisor: Supervisor, allocation: slurm.Allocation, again: Callable
     if allocation.ended and allocation.cancelled():
         return _cancelled(supervisor, allocation.job)
     return again()
+
+
+def _end_early(supervisor: Supervisor, job: str) -> None:
+    supervisor.chain.append("note", supervisor.chain.attempts(), text=f"job {job} was cancelled")
+    _cancel_successors(supervisor)
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:

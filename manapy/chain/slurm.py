@@ -192,7 +192,8 @@ class Allocation:
     """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None;
     ``period``: seconds between looks. ``used``: the nodes that the script uses, if these are not all (spares.py);
     ``freed``: if some of those must be freed, the text that look() gives as reason to leave;
-    ``ended``: the last reason to leave that on_signal() gave; from then on look() gives it, too."""
+    ``ended``: the last reason to leave that on_signal() gave; from then on look() gives it, too.
+    ``when_cancelled``: look() calls this once, if it finds after a signal that somebody has cancelled the job."""
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
@@ -206,6 +207,7 @@ class Allocation:
         self.used: list[str] = []
         self.freed = ""
         self.ended = ""
+        self.when_cancelled: Callable[[], object] | None = None
         self._budget_end = budget_end
         self._restarts = ""
         self._promised = math.inf  # the last deadline while the job ran
@@ -213,6 +215,9 @@ class Allocation:
 
     def look(self) -> AllocationState:
         """See attempt.Watch."""
+        if self.ended and self.when_cancelled is not None and self.cancelled():
+            self.when_cancelled()
+            self.when_cancelled = None
         try:
             job = show(self.job)
             leaving = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import fake_slurm
@@ -140,3 +141,20 @@ def test_nodes_that_are_excluded(
     if mode == "chain":
         batch._requeue_later(history.chain, allocation, said.append)
         assert slurm.calls("scontrol update") == [update, update]
+
+
+def test_job_that_is_killed_after_scancel(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """Before it is saved: Slurm kills it after KillWait. Its successor was cancelled first."""
+    chain = tmp_path / "chain"
+    where = tmp_path / "bin"
+    wait = f"while ! grep -q scancel {where}/calls; do sleep 0.05; done"
+    end = f"mv {where}/squeue.later {where}/squeue; kill -TERM $PPID; {wait}"
+    slurm.job(JobState="CANCELLED")
+    (where / "squeue").rename(where / "squeue.later")
+    slurm.job()
+    slurm.answer("scancel", "kill -KILL $PPID")
+    done = fake_slurm.guard(chain, "--mode", "chain", script=end)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert slurm.calls("scancel") == ["scancel --state=PENDING 18"]
+    assert [event["text"] for event in events_in(chain, "note")] == ["job 17 was cancelled"]
+    assert events_in(chain, "end") == [] and "saving the job" not in done.stderr
