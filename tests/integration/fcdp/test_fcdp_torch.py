@@ -66,6 +66,9 @@ HAS_GPU = (
 )
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU that PyTorch can use")
 needs_hugging_face = pytest.mark.skipif(not HAS_HUGGING_FACE, reason="no transformers, or no peft")
+# Two minutes of a processor, of which other tests may leave a fifth.
+LONG = 8 * PATIENCE
+pytestmark = pytest.mark.timeout(2 * LONG)
 Results = dict[str, dict[str, Any]]
 Start = Callable[..., Job]
 
@@ -123,7 +126,7 @@ def done(shared: Job) -> Results:
 
 
 def results(job: Job, ways: list[str]) -> Results:
-    text = job.wait_for(lambda text: re.search(r"^RESULT.*\n", text, re.M), 2 * PATIENCE)
+    text = job.wait_for(lambda text: re.search(r"^RESULT.*\n", text, re.M), LONG)
     (line,) = [line for line in text.splitlines() if line.startswith("RESULT")]
     return dict(zip(ways, json.loads(line.removeprefix("RESULT")), strict=True))
 
@@ -212,11 +215,11 @@ def test_a_training_goes_on_from_its_state(done: Results, expected: Results) -> 
 
 def test_call_by_call(shared: Job) -> None:
     """Two programs, on every device that is there."""
-    shared.wait_for(lambda text: oks(text) == 2 * len(DEVICES), 2 * PATIENCE)
+    shared.wait_for(lambda text: oks(text) == 2 * len(DEVICES), LONG)
 
 
 def test_the_example_of_the_documentation(shared: Job) -> None:
-    shared.finish(2 * PATIENCE)
+    shared.finish(LONG)
     check_documented(shared, "torch")
 
 
