@@ -18,7 +18,7 @@
  *     while the program runs.
  */
 #include "background.h"
-#include "base/fork_copies.h"
+#include "base/kernel.h"
 #include "base/reason.h"
 #include "base/proc/free_memory.h"
 #include "base/sys.h"

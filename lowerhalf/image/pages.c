@@ -12,6 +12,7 @@
  */
 #include "pages.h"
 #include "base/io/whole.h"
+#include "base/kernel.h"
 #include "base/now.h"
 #include "base/page.h"
 #include "image/file/crc32c.h"
@@ -31,12 +32,14 @@
 #define PM_FILE (1ul << 61) /* a page of a file, or of shared memory */
 #define PM_GUARD (1ul << 58) /* MADV_GUARD_INSTALL: nobody may touch this page. Also "swapped" (Linux 6.15) */
 
-static int pagemap = -1, mem = -1;
+static int pagemap = -1, mem = -1, has_plain_guards;
 static char buffer[1 << 20]; /* one thread or process uses this file at a time */
 
 int mpy_pages_begin(mpy_image_output_t *o) {
     pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     mem = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    const int kernel = mpy_kernel();
+    has_plain_guards = kernel >= MPY_KERNEL(6, 13) && kernel < MPY_KERNEL(6, 15);
     return pagemap < 0 || mem < 0 ? mpy_image_output_fail(o, "cannot read /proc/self/pagemap or mem") : 0;
 }
 
@@ -258,11 +261,13 @@ static enum kind classify(const mpy_map_t *m, uint64_t address, uint64_t entry, 
     return entry & PM_PRESENT ? DATA : ZERO;
 }
 
-/* Linux 6.13 and 6.14 have guards without PM_GUARD. They cannot be read. */
+/* Linux 6.13 and 6.14 have guards without PM_GUARD. There, what cannot be read is one. Elsewhere it is damaged memory,
+ * which must not become zeros. */
 static int is_guard(uint64_t at, uint64_t entry) {
     char first; /* of a page */
-    return (entry & PM_GUARD) ||
-           ((entry & PM_SWAPPED) && !(entry & PM_PRESENT) && pread(mem, &first, 1, (off_t)at) < 0);
+    if (entry & PM_GUARD) return 1;
+    if (!(entry & PM_SWAPPED) || (entry & PM_PRESENT) || !has_plain_guards) return 0;
+    return pread(mem, &first, 1, (off_t)at) < 0;
 }
 
 static enum kind kind_of(const mpy_pages_t *p, uint64_t address, uint64_t entry, uint64_t file_end) {

@@ -13,7 +13,7 @@
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
-#include "base/fork_copies.h"
+#include "base/kernel.h"
 #include "fdguard.h"
 #include "trapstate.h"
 

@@ -66,7 +66,7 @@ HAS_GPU = (
 )
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU that PyTorch can use")
 needs_hugging_face = pytest.mark.skipif(not HAS_HUGGING_FACE, reason="no transformers, or no peft")
-# Two minutes of a processor, of which other tests may leave a fifth.
+# A job needs two minutes of processor time, and other tests may leave it only a fifth of a processor.
 LONG = 8 * PATIENCE
 pytestmark = pytest.mark.timeout(2 * LONG)
 Results = dict[str, dict[str, Any]]
