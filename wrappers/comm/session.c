@@ -246,6 +246,7 @@ int PMPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader, M
                                       int remote_leader, const char *stringtag, MPI_Info info,
                                       MPI_Errhandler errhandler, MPI_Comm *newintercomm) {
     static const char name[] = "MPI_Intercomm_create_from_groups";
+    mpy_require_mpi(name); /* the empty group is valid at any time */
     const mpy_group_t *remote = mpy_group(remote_group);
     MPI_Comm local = MPI_COMM_NULL;
     mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until the communicator exists */
