@@ -14,7 +14,7 @@
  *  3. A descriptor that a thread of the lower half opens has a low number for a moment. A fork (lowerhalf/tree/fork.c)
  *     comes before or after this move, not in the middle: otherwise the child would have a descriptor that nobody has
  *     registered. Nor does a restart put a descriptor of the program under a number meanwhile: the move would end with
- *     closing it. Exceptions are calls that can wait for long, such as accept().
+ *     closing it. Calls that can wait for long (accept, recvmsg) wait before.
  *  4. A thread created through pthread_create of the lower half is registered before it runs its first own instruction.
  *     It blocks every signal, so the program's signals never run on it.
  */

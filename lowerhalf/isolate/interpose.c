@@ -21,9 +21,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,8 +228,25 @@ EXPORT int socketpair(int domain, int type, int protocol, int fds[2]) {
     return OPEN_PAIR(syscall(SYS_socketpair, domain, type, protocol, fds), fds);
 }
 
+/* A call that waits must not be a move (fdguard.h, invariant 3). So this waits first, if the socket is one that waits.
+ * The call may wait nevertheless, if another thread takes what has come; a restart waits for no move for long. */
+static bool wait_for_input(int fd) {
+    struct timeval limit = {0};
+    socklen_t bytes = sizeof limit;
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    long status = syscall(SYS_fcntl, fd, F_GETFL);
+    if (status < 0 || status & O_NONBLOCK)
+        return true;
+    getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, &bytes);
+    long ms = limit.tv_sec * 1000 + (limit.tv_usec + 999) / 1000;
+    int ready = poll(&input, 1, ms == 0 || ms > INT_MAX ? -1 : (int)ms);
+    if (ready == 0)
+        errno = EAGAIN;
+    return ready > 0;
+}
+
 EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags) {
-    return mpy_fd_high((int)syscall(SYS_accept4, fd, address, bytes, flags)); /* it waits */
+    return wait_for_input(fd) ? MPY_FD_OPEN(syscall(SYS_accept4, fd, address, bytes, flags)) : -1;
 }
 
 EXPORT int accept(int fd, struct sockaddr *address, socklen_t *bytes) {
@@ -243,20 +263,25 @@ EXPORT int pipe(int fds[2]) {
 
 /* Descriptors that another process has sent. */
 EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
+    if (!message || !message->msg_controllen)
+        return syscall(SYS_recvmsg, fd, message, flags);
+    if (!(flags & (MSG_DONTWAIT | MSG_ERRQUEUE)) && !wait_for_input(fd))
+        return -1;
+    mpy_fds_move_begin();
     ssize_t bytes = syscall(SYS_recvmsg, fd, message, flags);
-    if (bytes < 0 || !message->msg_controllen)
-        return bytes;
-    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+    struct cmsghdr *part = bytes < 0 ? NULL : CMSG_FIRSTHDR(message);
+    for (; part; part = CMSG_NXTHDR(message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
             continue;
         for (size_t at = CMSG_LEN(0); at + sizeof(int) <= part->cmsg_len; at += sizeof(int)) {
             unsigned char *place = (unsigned char *)part + at;
             int received;
             memcpy(&received, place, sizeof received);
-            received = mpy_fd_high(received);
+            received = mpy_fd_lift(received);
             memcpy(place, &received, sizeof received);
         }
     }
+    mpy_fds_move_end();
     return bytes;
 }
 

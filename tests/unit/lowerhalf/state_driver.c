@@ -3,7 +3,7 @@
  *
  *   state_driver save CASE FILE      set the case up, check, save to FILE, then verify: saving must have changed
  *                                    nothing
- *   state_driver restore CASE FILE   restore from FILE, then verify; MPY_BUSY=1: while another thread of the lower half
+ *   state_driver restore CASE FILE   restore from FILE, then verify; MPY_BUSY=HOW: while a thread of the lower half
  *                                    opens and closes descriptors
  *   state_driver refuse CASE         set the case up; prints the reason for which check refuses it
  *   state_driver corrupt CASE FILE   restore damaged versions of FILE, each in a child process: none may crash
@@ -28,7 +28,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 int restored;
@@ -110,23 +112,61 @@ static int save(const test_case_t *c, const char *path) {
 /* The cases have numbers from here on. */
 enum { FIRST = 10 };
 
-/* Opens and closes until *enough. */
+/* These get descriptors and close them until *enough, by calls that are interposed. */
 static void *opens(void *enough) {
     while (!*(_Atomic bool *)enough)
-        close(open("/dev/null", O_RDONLY)); /* interposed */
+        close(open("/dev/null", O_RDONLY));
     return NULL;
+}
+
+static void *receives(void *enough) {
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    char byte = 0;
+    struct iovec part = {&byte, 1};
+    int ends[2], sent, received;
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0 && (sent = open("/dev/null", O_RDONLY)) >= 0);
+    while (!*(_Atomic bool *)enough) {
+        struct msghdr m = {NULL, 0, &part, 1, &control, sizeof control, 0};
+        control.header = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), &sent, sizeof sent);
+        CHECK(sendmsg(ends[0], &m, 0) == 1 && recvmsg(ends[1], &m, 0) == 1);
+        memcpy(&received, CMSG_DATA(&control.header), sizeof received);
+        CHECK(mpy_fd_is_lower(received) && fcntl(received, F_GETFD) >= 0);
+        close(received);
+    }
+    return close(ends[0]), close(ends[1]), close(sent), NULL;
+}
+
+static void *accepts(void *enough) {
+    struct sockaddr_un any = {.sun_family = AF_UNIX}, address;
+    socklen_t bytes = sizeof address;
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr *)&any, sizeof any.sun_family) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &bytes) == 0);
+    while (!*(_Atomic bool *)enough) {
+        int there = socket(AF_UNIX, SOCK_STREAM, 0), here;
+        CHECK(connect(there, (struct sockaddr *)&address, bytes) == 0 && (here = accept(listener, NULL, NULL)) >= 0);
+        CHECK(mpy_fd_is_lower(here) && fcntl(here, F_GETFD) >= 0);
+        close(here), close(there);
+    }
+    return close(listener), NULL;
 }
 
 static int restore_fds(mpy_reader_t *r, char *err, size_t n) {
     _Atomic bool enough = false;
     pthread_t thread;
-    if (!getenv("MPY_BUSY"))
+    const char *how = getenv("MPY_BUSY");
+    if (!how)
         return mpy_fds_restore(r, err, n);
+    void *(*busy)(void *) = !strcmp(how, "opens") ? opens : !strcmp(how, "receives") ? receives : accepts;
     int low[FIRST], nlow = 0; /* so that the thread gets numbers of the case */
     for (int fd; (fd = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY)) < FIRST; nlow++)
         mpy_fd_lower_add(low[nlow] = fd);
     syscall(SYS_close, FIRST);
-    CHECK(pthread_create(&thread, NULL, opens, (void *)&enough) == 0);
+    CHECK(pthread_create(&thread, NULL, busy, (void *)&enough) == 0);
     int rc = mpy_fds_restore(r, err, n);
     enough = true;
     CHECK(pthread_join(thread, NULL) == 0);

@@ -109,14 +109,15 @@ def test_restored_by_a_process_that_opens_high(driver: Path, interposed: Path, p
     assert (again.returncode, again.stdout, again.stderr) == (0, "restored\n", "")
 
 
+@pytest.mark.parametrize("how", ["opens", "receives", "accepts"])
 @pytest.mark.parametrize("case", ["files", "pipes"])
 def test_restored_while_a_thread_of_the_lower_half_opens(
-    driver: Path, interposed: Path, place: Path, case: str
+    driver: Path, interposed: Path, place: Path, case: str, how: str
 ) -> None:
-    """What it opens has a low number for a moment, in which no descriptor of the program is put there."""
+    """What it gets has a low number for a moment, in which no descriptor of the program is put there."""
     assert call(driver, "save", case, "blob", cwd=place).returncode == 0
     for _ in range(30):
-        again = call(interposed, "restore", case, "blob", cwd=place, MPY_BUSY="1")
+        again = call(interposed, "restore", case, "blob", cwd=place, MPY_BUSY=how)
         assert (again.returncode, again.stdout, again.stderr) == (0, "restored\n", "")
 
 
