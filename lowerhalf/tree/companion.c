@@ -68,7 +68,8 @@ static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
 }
 
 void mpy_companion_do(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
-    *answer = (mpy_tree_message_t){.kind = order->kind == MPY_TREE_WRITE ? MPY_TREE_PART : MPY_TREE_ANSWER};
+    *answer = (mpy_tree_message_t){.kind = order->kind == MPY_TREE_WRITE ? MPY_TREE_PART : MPY_TREE_ANSWER,
+                                    .number = order->number};
     answer->value = step(order, answer);
 }
 

@@ -19,6 +19,7 @@
 #include "member.h"
 #include "process/children.h"
 #include "tree.h"
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,15 +50,28 @@ static void note_part(const mpy_tree_message_t *part) {
     more_bytes += part->bytes;
 }
 
-static int order(const mpy_tree_message_t *what, char *error, size_t n) {
+/* The hub may wait for the grace time, and then once more for an answer. */
+static int limit_of(const mpy_tree_message_t *order) {
+    if (order->kind == MPY_TREE_WRITE) return -1;
+    return order->kind == MPY_TREE_CHECK && order->value < (INT_MAX - ORDER_MS) / 2 ? ORDER_MS + 2 * order->value
+                                                                                    : ORDER_MS;
+}
+
+static int order(mpy_tree_message_t what, char *error, size_t n) {
+    static uint64_t orders;
     mpy_tree_message_t answer;
-    if (!mpy_member_order(what)) return lost(error, n);
+    what.number = ++orders;
+    if (!mpy_member_order(&what)) return lost(error, n);
     do {
-        if (!mpy_member_answer(&answer, ORDER_MS)) return lost(error, n);
-        if (answer.kind == MPY_TREE_PART) note_part(&answer);
-    } while (answer.kind != MPY_TREE_ANSWER);
+        if (!mpy_member_answer(&answer, limit_of(&what))) return lost(error, n);
+        if (answer.kind == MPY_TREE_PART && answer.number == what.number) note_part(&answer);
+    } while (answer.kind != MPY_TREE_ANSWER || answer.number != what.number);
     if (answer.npids) mpy_tree_note(answer.pids, answer.npids);
-    return answer.value ? mpy_reason(error, n, "%s", answer.text) : 0;
+    if (answer.value) return mpy_reason(error, n, "%s", answer.text);
+    if (what.kind == MPY_TREE_WRITE && nmembers != answer.npids)
+        return mpy_reason(error, n, "%u of the %u processes of the rank's tree have been saved", nmembers,
+                          answer.npids);
+    return 0;
 }
 
 static bool leads; /* in this checkpoint there are other processes */
@@ -73,7 +87,7 @@ static int check(int grace_ms, char *error, size_t n) {
     /* The failure may be due to the pipe to a child that was started meanwhile, and has not joined: look again. */
     const int64_t until = mpy_now_ms() + (grace_ms > JOIN_MS ? grace_ms : JOIN_MS);
     for (;;) {
-        if (order(&(mpy_tree_message_t){.kind = MPY_TREE_CHECK, .value = grace_ms}, error, n)) return -1;
+        if (order((mpy_tree_message_t){.kind = MPY_TREE_CHECK, .value = grace_ms}, error, n)) return -1;
         if (mpy_engine.check(grace_ms, error, n) == 0) return 0;
         if (!mpy_children_may_join() || mpy_now_ms() > until || mpy_control_cancelled()) return -1;
     }
@@ -89,7 +103,7 @@ static void look_again(char *error, size_t n) {
 static int stop(char *error, size_t n) {
     if (!leads) look_again(error, n);
     if (mpy_engine.stop(error, n)) return -1;
-    return leads ? order(&(mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n) : 0;
+    return leads ? order((mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n) : 0;
 }
 
 static int write_companions(const mpy_image_order_t *what, mpy_image_order_t *mine, char *error, size_t n) {
@@ -101,7 +115,7 @@ static int write_companions(const mpy_image_order_t *what, mpy_image_order_t *mi
     const mpy_image_member_t self = mpy_tree_self(0);
     note_member(&self);
     mine->members = members;
-    int failed = order(&m, error, n);
+    int failed = order(m, error, n);
     mine->nmembers = nmembers;
     return failed;
 }
@@ -129,7 +143,7 @@ static int resume(int exit_after, char *error, size_t n) {
     if (leads && exit_after) mpy_control_leave_process_manager(); /* before its first process ends */
     const mpy_tree_message_t what = {.kind = exit_after ? MPY_TREE_EXIT : MPY_TREE_RESUME,
                                      .value = MPY_EXIT_CHECKPOINTED};
-    if (leads && order(&what, error, n))
+    if (leads && order(what, error, n))
         error[0] = '\0'; /* they have ended */
     return mpy_engine.resume(exit_after, error, n);
 }

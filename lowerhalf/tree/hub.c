@@ -28,6 +28,7 @@
 #include "internal.h"
 #include "tree.h"
 #include <errno.h>
+#include <limits.h>
 #include <manapy/boundary.h>
 #include <manapy/proc_stat.h>
 #include <poll.h>
@@ -41,7 +42,7 @@
 /* JOIN_MS: for forked processes to join; LOOK_MS: between two looks for them; AGAIN_MS: between two checks */
 enum { JOIN_MS = 5000, LOOK_MS = 5, AGAIN_MS = 50 };
 enum { STOPS = 20 }; /* in which more processes may have come */
-enum { ORDER_MS = 120000 }; /* a process needs at most 30 s to stop; its image may take longer on a slow disk */
+enum { ORDER_MS = 120000 }; /* a process needs at most 30 s to stop; for its image there is no limit */
 
 typedef struct guest {
     int pid, line;
@@ -92,7 +93,7 @@ static void leave(const mpy_tree_message_t *order, int line) {
     for (int i = 0; i < nguests; i++)
         if (guests[i].pid != leader) mpy_tree_send(guests[i].line, order, -1);
     told = true;
-    if (line >= 0) mpy_tree_send(line, &(mpy_tree_message_t){.kind = MPY_TREE_ANSWER}, -1);
+    if (line >= 0) mpy_tree_send(line, &(mpy_tree_message_t){.kind = MPY_TREE_ANSWER, .number = order->number}, -1);
     if (line < 0 || leader == getpid()) return;
     poll(&p, leader_fd >= 0, (int)order->index);
     mpy_companion_do(order, &answer); /* does not return */
@@ -141,12 +142,15 @@ static void name_process(int pid, mpy_tree_message_t *answer) {
         snprintf(answer->text, sizeof answer->text, "process %d (%s): %.1900s", pid, s.name, reason);
 }
 
-/* A guest that has ended has nothing to save: the answer's pid is -1. */
-static void hear(const guest_t *g, int64_t until, mpy_tree_message_t *answer) {
-    *answer = (mpy_tree_message_t){0};
+/* The answer to the order with this number. A guest that has ended has nothing to save: the answer's pid is -1. */
+static void hear(const guest_t *g, uint64_t number, int64_t until, mpy_tree_message_t *answer) {
     if (!g->asked) return explain_end(g, answer);
-    const int64_t left = until - mpy_now_ms();
-    int got = mpy_tree_receive(g->line, answer, NULL, left > 0 ? (int)left : 0);
+    int got;
+    do {
+        *answer = (mpy_tree_message_t){0};
+        const int64_t left = until - mpy_now_ms();
+        got = mpy_tree_receive(g->line, answer, NULL, left > INT_MAX ? -1 : left > 0 ? (int)left : 0);
+    } while (got > 0 ? answer->number != number : got == 0 && mpy_now_ms() < until);
     if (got < 0) *answer = (mpy_tree_message_t){.pid = -1};
     if (got == 0) answer->value = mpy_reason(answer->text, sizeof answer->text, "process %d does not answer", g->pid);
     else if (answer->value) name_process(g->pid, answer);
@@ -170,15 +174,24 @@ static void ask_guests(mpy_tree_message_t *order) {
 }
 
 /* Keeps the first failure, and sends each part of an answer to WRITE to the MPI process. */
-static void note_answer(const mpy_tree_message_t *said, mpy_tree_message_t *answer, int line) {
+static void note_answer(const mpy_tree_message_t *said, uint64_t number, mpy_tree_message_t *answer, int line) {
     if (answer->value == 0) *answer = *said;
-    if (said->kind == MPY_TREE_PART && answer->value == 0) mpy_tree_send(line, said, -1);
+    answer->number = number;
+    if (said->kind == MPY_TREE_PART && answer->value == 0) mpy_tree_send(line, answer, -1);
+}
+
+static int64_t answers_until(const mpy_tree_message_t *order) {
+    if (order->kind == MPY_TREE_WRITE) return MPY_NO_DEADLINE;
+    return mpy_now_ms() + ORDER_MS + (order->kind == MPY_TREE_CHECK ? order->value : 0);
 }
 
 /* Sends each part of an answer to WRITE, and puts the last word into *answer. */
 static void everywhere(mpy_tree_message_t *order, mpy_tree_message_t *answer, int line) {
-    const int64_t until = mpy_now_ms() + ORDER_MS;
+    static uint64_t rounds;
+    const int64_t until = answers_until(order);
+    const uint64_t number = order->number; /* the guests get another one: an order may take several rounds */
     mpy_tree_message_t said;
+    order->number = ++rounds;
     note_pids(order);
     const mpy_tree_message_t mine = *order;
     *answer = (mpy_tree_message_t){0};
@@ -186,16 +199,17 @@ static void everywhere(mpy_tree_message_t *order, mpy_tree_message_t *answer, in
     ask_guests(order);
     if (leader != getpid()) {
         mpy_companion_do(&mine, &said);
-        note_answer(&said, answer, line);
+        note_answer(&said, number, answer, line);
     }
     for (int i = 0; i < nguests; i++) {
         if (guests[i].pid == leader) continue;
-        hear(&guests[i], until, &said);
+        hear(&guests[i], order->number, until, &said);
         if (said.pid == -1 && order->kind == MPY_TREE_WRITE)
             said.value = mpy_reason(said.text, sizeof said.text, "process %d has ended", guests[i].pid);
-        note_answer(&said, answer, line);
+        note_answer(&said, number, answer, line);
         if (said.pid == -1) drop(&guests[i--]);
     }
+    order->number = number;
     answer->kind = MPY_TREE_ANSWER;
 }
 
@@ -328,6 +342,7 @@ static void carry_out(mpy_tree_message_t *order, int line) {
     else if (order->kind == MPY_TREE_STOP) stop_all(order, &answer);
     else everywhere(order, &answer, line);
     answer.kind = MPY_TREE_ANSWER;
+    answer.number = order->number;
     answer.npids = order->npids;
     memcpy(answer.pids, order->pids, sizeof answer.pids);
     mpy_tree_send(line, &answer, -1);

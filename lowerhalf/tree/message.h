@@ -25,6 +25,7 @@ typedef enum {
 
 typedef struct mpy_tree_message {
     uint32_t kind;
+    uint64_t number; /* of an order: different from those before it. ANSWER and PART: of the order; others are late */
     int32_t pid;     /* JOIN, LEAD: who; answer to a LEAD that is refused: who leads */
     int32_t value;   /* ANSWER: 0, or -1 with the reason in `text`. CHECK: grace in ms. BACK: MPI was finalized.
                       EXIT: the exit code */
