@@ -18,6 +18,7 @@ from surface import SURFACE, Group, groups, name_of_group, patience, program_of
 
 SECONDS = {"hang": 10}  # after which a program hangs; ranks that hang take processors. Others have longer
 TIMED_OUT = 124  # exit code of timeout(1)
+TRIES = 5  # a fault that needs an order of the ranks, such as jumping out of a reduction, may not show each time
 DIFFERENT = {  # left out: Open MPI cannot do a part, natively either; or they are about MPICH's own behaviour
     "surface_comm": "4.1 has no MPI_Comm_idup_with_info; other error classes",
     "surface_datatypes": "no counts above 2**31",
@@ -136,13 +137,17 @@ def use(launcher: Launcher, job: Job) -> None:
     [(program, state, how) for program, states in INTELS_FAULTS.items() for state, how in states.items()],
 )
 def test_faults_of_intel_mpi(tmp_path: Path, c_program: Programs, program: str, state: str, how: str) -> None:
-    """They are the same without manapy and with it. If Intel MPI no longer has one, its line has to go."""
+    """They show without manapy and with it. If Intel MPI no longer has one, its line has to go."""
     INTEL_MPI.skip_if_missing()
     go = tmp_path / "go"
     go.touch()
     source = next(path for path in SURFACE if path.stem == program)
     environment = {**os.environ, **INTEL_MPI.native, "STATE_GO": str(go), "STATE_NATIVE": "1"}
     start = ["timeout", str(SECONDS.get(how, 30)), *INTEL_MPI.mpirun, "-n", "4"]
-    launch = [BIN / "manapy-launch", "--dir", tmp_path / "job"]
-    for layer in ([], launch):
-        assert outcome(run([*start, *layer, c_program(source), state], env=environment)) == how
+    launch = [BIN / "manapy-launch", "--dir"]
+    for launched in (False, True):
+        seen = []
+        while how not in seen:
+            assert len(seen) < TRIES, seen
+            layer = [*launch, tmp_path / f"job-{len(seen)}"] if launched else []
+            seen.append(outcome(run([*start, *layer, c_program(source), state], env=environment)))
