@@ -10,6 +10,7 @@
  *     guards them.
  */
 #include "internal_messages.h"
+#include "bytes.h"
 #include "p2p/request.h"
 
 int mpy_private_comm = MPI_COMM_NULL;
@@ -53,7 +54,7 @@ bool mpy_internal_messages_all_sent(void) {
 int mpy_internal_message_send(mpy_internal_message_t *l, int world, int tag, uint32_t *counter) {
     mpy_lock(&mpy_p2p_lock);
     reap();
-    int rc = mpy_real_isend(l->data, (MPI_Count)l->bytes, MPI_BYTE, world, tag, mpy_private_comm, &l->real);
+    int rc = mpy_bytes_isend(l->data, l->bytes, world, tag, mpy_private_comm, &l->real);
     if (rc == MPI_SUCCESS) {
         l->next = under_way;
         under_way = l;
@@ -89,15 +90,19 @@ static int accept_messages(int tag) {
         if (rc != MPI_SUCCESS || !found) return MPI_SUCCESS;
         mpy_internal_message_t *l = mpy_internal_message_alloc(mpy_status_bytes(&status));
         if (l == NULL) return MPI_ERR_NO_MEM;
+        mpy_bytes_t b;
+        if (mpy_bytes_describe(l->bytes, &b) != MPI_SUCCESS) {
+            mpy_internal_message_free(l);
+            return MPI_ERR_NO_MEM;
+        }
         rc = MPY_REAL(Improbe)(status.MPI_SOURCE, tag, mpy_private_comm, &found, &message, &status);
         if (rc != MPI_SUCCESS || !found) {
+            mpy_bytes_free(&b);
             mpy_internal_message_free(l);
             return MPI_SUCCESS;
         }
-        if (MPY_SMALL((MPI_Count)l->bytes))
-            rc = MPY_REAL(Imrecv)(l->data, (int)l->bytes, MPI_BYTE, &message, &l->real);
-        else
-            rc = MPY_REAL(Imrecv_c)(l->data, (MPI_Count)l->bytes, MPI_BYTE, &message, &l->real);
+        rc = MPY_REAL(Imrecv)(l->data, b.count, b.datatype, &message, &l->real);
+        mpy_bytes_free(&b);
         if (rc != MPI_SUCCESS) MPY_LOWER->svc->die("can't receive a message of the runtime", 1);
         l->world = status.MPI_SOURCE;
         l->tag = tag;

@@ -113,8 +113,8 @@ static int deliver(mpy_thread_t *t, mpy_stored_t *m, delivery_t *d, MPI_Status *
     int real_send;
     MPI_Status own;
     bool is_long = (MPI_Count)m->bytes > d->room;
-    int rc = mpy_real_isend(m->data, is_long ? d->room : (MPI_Count)m->bytes, MPI_BYTE, mpy_private_rank,
-                            delivery_tag(t), mpy_private_comm, &real_send);
+    int rc = mpy_bytes_isend(m->data, is_long ? (size_t)d->room : m->bytes, mpy_private_rank, delivery_tag(t),
+                             mpy_private_comm, &real_send);
     if (rc) MPY_LOWER->svc->die("can't deliver a stored message", 1);
     rc = MPY_REAL(Wait)(&d->real, &own);
     MPY_REAL(Wait)(&real_send, MPI_STATUS_IGNORE);
@@ -151,7 +151,13 @@ mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed) {
     size_t bytes = mpy_status_bytes(probed);
     void *data = bytes ? mpy_try_alloc(bytes) : NULL;
     if (bytes && data == NULL) return NULL;
+    mpy_bytes_t as;
+    if (mpy_bytes_describe(bytes, &as) != MPI_SUCCESS) {
+        if (bytes) mpy_free(data, bytes);
+        return NULL;
+    }
     mpy_stored_t *m = mpy_alloc(sizeof *m);
+    m->as = as;
     m->comm = c;
     m->source = probed->MPI_SOURCE;
     m->tag = probed->MPI_TAG;
@@ -160,10 +166,15 @@ mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed) {
     return m;
 }
 
-int mpy_stored_mrecv(mpy_stored_t *m, int *real_message) {
-    if (MPY_SMALL((MPI_Count)m->bytes))
-        return MPY_REAL(Mrecv)(m->data, (int)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
-    return MPY_REAL(Mrecv_c)(m->data, (MPI_Count)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
+void mpy_stored_mrecv(mpy_stored_t *m, int *real_message) {
+    int rc = MPY_REAL(Mrecv)(m->data, m->as.count, m->as.datatype, real_message, MPI_STATUS_IGNORE);
+    mpy_bytes_free(&m->as);
+    if (rc != MPI_SUCCESS) MPY_LOWER->svc->die("can't receive a message of the program for a checkpoint", 1);
+}
+
+void mpy_stored_drop(mpy_stored_t *m) {
+    mpy_bytes_free(&m->as);
+    free_stored(m);
 }
 
 /* ---- synchronous sends ---- */

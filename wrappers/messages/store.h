@@ -4,6 +4,7 @@
 #ifndef MANAPY_STORE_H
 #define MANAPY_STORE_H
 
+#include "bytes.h"
 #include "p2p/request.h"
 
 struct mpy_stored {
@@ -12,6 +13,7 @@ struct mpy_stored {
     int source, tag;
     size_t bytes;
     void *data;
+    mpy_bytes_t as;    /* until it is received */
     uint64_t sync_id; /* identity, at the sender, of the synchronous send that waits for this message; 0: none */
     int sync_world;
 };
@@ -28,9 +30,11 @@ MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int 
  * the error. `datatype` is real. */
 MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype,
                                   MPI_Status *status, int *rc);
-/* make: memory for a message that the drain has probed, or NULL. mrecv: then receives the whole message, as bytes. */
+/* make: memory for a message that the drain has probed, or NULL. Then mrecv receives the whole message, as bytes, or
+ * drop gives the memory back. A message that can't be received would be lost: the job ends. */
 MPY_HIDDEN mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed);
-MPY_HIDDEN int mpy_stored_mrecv(mpy_stored_t *m, int *real_message);
+MPY_HIDDEN void mpy_stored_mrecv(mpy_stored_t *m, int *real_message);
+MPY_HIDDEN void mpy_stored_drop(mpy_stored_t *m);
 MPY_HIDDEN void mpy_store_append(mpy_stored_t *m);
 MPY_HIDDEN mpy_stored_t *mpy_store_from_end(const mpy_comm_t *c, int source, int tag, uint32_t position);
 

@@ -147,12 +147,12 @@ static bool no_memory(int *rc, bool moved) {
 /* Receives messages that the program has probed but not received. */
 static bool take_probed(mpy_p2p_thread_t *th, int *rc) {
     bool moved = false;
-    for (uint32_t i = 0; i < mpy_request_limit && !*rc; i++) {
+    for (uint32_t i = 0; i < mpy_request_limit; i++) {
         mpy_request_t *r = mpy_request_at(i);
         if (r->kind != MPY_REQ_MESSAGE || r->real == MPI_MESSAGE_NULL) continue;
         mpy_stored_t *m = mpy_stored_make(r->comm, &r->status);
         if (m == NULL) return no_memory(rc, moved);
-        *rc = mpy_stored_mrecv(m, &r->real);
+        mpy_stored_mrecv(m, &r->real);
         r->stored = m;
         r->real = MPI_MESSAGE_NULL;
         count_probed(th, r->comm, &r->status);
@@ -176,11 +176,14 @@ static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
             mpy_stored_t *m = mpy_stored_make(c, &status); /* allocate first: a matched message could not be put back */
             if (m == NULL) return no_memory(rc, moved);
             *rc = MPY_REAL(Improbe)(status.MPI_SOURCE, status.MPI_TAG, c->obj.real, &found, &message, &status);
-            if (!*rc) *rc = mpy_stored_mrecv(m, &message);
+            if (*rc || !found) {
+                mpy_stored_drop(m);
+                return moved;
+            }
+            mpy_stored_mrecv(m, &message);
             count_probed(th, c, &status);
             mpy_store_append(m);
             moved = true;
-            if (*rc) return moved;
         }
     }
     return moved;

@@ -105,6 +105,20 @@ def test_restart_under(make_job: Callable[..., Job], residuals: list[str], first
     assert solver.residuals_of_all_runs(job) == sorted(residuals)
 
 
+@pytest.mark.parametrize("launcher", [MPICH, OPEN_MPI_4, OPEN_MPI_5, INTEL_MPI], ids=name_of)
+def test_a_message_longer_than_an_int(make_job: Callable[..., Job], launcher: Launcher) -> None:
+    """It is in the image as bytes. Open MPI's calls take no more than INT_MAX of them."""
+    launcher.skip_if_missing()
+    job = job_under(launcher, make_job, 2)
+    go = job.where / "go"
+    job.start_python("moments/long_message.py", go)
+    job.wait_for(lambda text: all(f"rank {rank}: tick" in text for rank in range(job.ranks)))
+    job.checkpoint()
+    job.kill()
+    go.touch()
+    assert oks(job.restart().finish()) == job.ranks
+
+
 def digest(output: str) -> set[str]:
     return {line for line in output.splitlines() if line.startswith("digest ")}
 
