@@ -212,21 +212,61 @@ static int attach(place_t p, void *address, MPI_Count size, const char *name) {
     return MPI_SUCCESS;
 }
 
+/* ---- requests that are complete when no send of a buffer is in progress (more; NULL: of any buffer) ---- */
+
+static bool is_sent_from(const mpy_request_t *r, const mpy_buffer_t *b) {
+    return r->flags & MPY_RF_BSEND && (b == NULL || r->more == b);
+}
+
+/* An orphan's is called with the lock, by mpy_orphan_reap. */
+static bool flush_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
+    bool orphan = r->flags & MPY_RF_ORPHAN;
+    if (!orphan) {
+        mpy_orphan_reap(th);
+        mpy_lock(&mpy_p2p_lock);
+    }
+    const mpy_request_t *send = orphans;
+    while (send != NULL && !is_sent_from(send, r->more)) send = send->next;
+    if (!orphan) mpy_unlock(&mpy_p2p_lock);
+    return send == NULL;
+}
+
+static void flush_release(mpy_request_t *r) {
+    if (r->more == NULL) return;
+    mpy_lock(&mpy_p2p_lock);
+    unref(r->more);
+    mpy_unlock(&mpy_p2p_lock);
+}
+
+static void flush_peers(struct mpy_wait_peers *p, const mpy_request_t *r) {
+    mpy_lock(&mpy_p2p_lock);
+    for (const mpy_request_t *send = orphans; send != NULL; send = send->next)
+        if (is_sent_from(send, r->more)) mpy_wait_peer(p, send, send->peer);
+    mpy_unlock(&mpy_p2p_lock);
+}
+
+static const mpy_request_family_t flushing = {
+    .name = "buffer flush", .poke = flush_poke, .release = flush_release, .peers = flush_peers};
+
+static mpy_request_t *flush_request(mpy_p2p_thread_t *th, mpy_comm_t *c, mpy_buffer_t *b) {
+    if (b != NULL) {
+        mpy_lock(&mpy_p2p_lock);
+        b->refs++;
+        mpy_unlock(&mpy_p2p_lock);
+    }
+    return mpy_request_of_family(th, &flushing, MPY_REQ_FAMILY, c, b);
+}
+
 /* Waits until no buffered send of `b` is in progress. NULL: of any buffer. */
-static void flush(const mpy_buffer_t *b) {
+static void flush(mpy_buffer_t *b) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_cross_in(t);
-    for (;;) {
-        mpy_orphan_reap(th);
-        mpy_lock(&mpy_p2p_lock);
-        int handle = MPI_REQUEST_NULL;
-        for (mpy_request_t *r = orphans; r != NULL; r = r->next)
-            if (r->flags & MPY_RF_BSEND && (b == NULL || r->more == b)) handle = r->handle;
-        mpy_unlock(&mpy_p2p_lock);
-        if (handle == MPI_REQUEST_NULL) break;
-        mpy_wait_t w = {.handles = &handle, .n = 1, .mode = MPY_WAIT_ALL};
-        mpy_wait_round(t, &w);
+    if (!mpy_orphan_reap(th)) {
+        mpy_request_t *r = flush_request(th, mpy_world, b);
+        mpy_wait_t w = {.handles = &r->handle, .n = 1, .mode = MPY_WAIT_ALL};
+        while (!mpy_request_poke(th, r)) mpy_wait_round(t, &w);
+        mpy_request_release(th, r);
     }
     mpy_cross_out(t);
     mpy_p2p_done(t, th);
@@ -274,56 +314,14 @@ static int detach(place_t p, void *address, MPI_Count *size, const char *name) {
     return MPI_SUCCESS;
 }
 
-/* ---- MPI_X_iflush: a request that is complete when no send of the buffer is in progress ---- */
-
-static bool flush_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
-    if (r->flags & MPY_RF_COMPLETE) return true;
-    const mpy_buffer_t *b = r->more;
-    if (!(r->flags & MPY_RF_ORPHAN)) mpy_orphan_reap(th); /* if it is an orphan, mpy_orphan_reap has called this */
-    if (b->used > 0) return false;
-    r->flags |= MPY_RF_COMPLETE;
-    return true;
-}
-
-static void flush_release(mpy_request_t *r) {
-    mpy_lock(&mpy_p2p_lock);
-    unref(r->more);
-    mpy_unlock(&mpy_p2p_lock);
-}
-
-static void flush_peers(struct mpy_wait_peers *p, const mpy_request_t *r) {
-    mpy_lock(&mpy_p2p_lock);
-    for (const mpy_request_t *send = orphans; send != NULL; send = send->next)
-        if (send->flags & MPY_RF_BSEND && send->more == r->more) mpy_wait_peer(p, send, send->peer);
-    mpy_unlock(&mpy_p2p_lock);
-}
-
-static const mpy_request_family_t flushing = {
-    .name = "buffer flush", .poke = flush_poke, .release = flush_release, .peers = flush_peers};
-
 static int iflush(place_t p, MPI_Request *request, const char *name) {
     mpy_require_mpi(name);
     if (p.slot == NULL) return failed(p, p.bad, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_guard_in(t);
-    mpy_request_t *r = mpy_request_unrecorded(mpy_request_take(th));
-    r->real = MPI_REQUEST_NULL;
-    r->comm = p.comm != NULL ? p.comm : mpy_world;
-    r->error = MPI_SUCCESS;
-    mpy_status_empty(&r->status);
-    if (*p.slot == NULL) {
-        r->flags = MPY_RF_COMPLETE;
-        r->kind = MPY_REQ_SEND;
-    } else {
-        mpy_lock(&mpy_p2p_lock);
-        (*p.slot)->refs++;
-        r->more = *p.slot;
-        mpy_unlock(&mpy_p2p_lock);
-        r->family = &flushing;
-        r->flags = MPY_RF_FAMILY;
-        r->kind = MPY_REQ_FAMILY;
-    }
+    mpy_request_t *r = flush_request(th, p.comm != NULL ? p.comm : mpy_world, *p.slot);
+    if (*p.slot == NULL) r->flags |= MPY_RF_COMPLETE; /* nothing is attached */
     *request = r->handle;
     mpy_guard_out(t);
     return MPI_SUCCESS;
