@@ -99,6 +99,55 @@ void mpy_comm_finalize(void) {
         if (mpy_slots[MPY_COMM][i] != NULL) mpy_slots[MPY_COMM][i] = NULL;
 }
 
+/* ---- how often an identity and a tag have been used with a communicator ---- */
+
+enum { COUNT_LISTS = 4096 };
+struct mpy_count { mpy_count_t *next, *sibling; uint64_t id, n; int tag; };
+static mpy_count_t *counts[COUNT_LISTS];
+
+static mpy_count_t **list_of(uint64_t id, int tag) {
+    return &counts[((id ^ (uint64_t)(uint32_t)tag) * 0x9e3779b97f4a7c15ul >> 32) % COUNT_LISTS];
+}
+
+static mpy_count_t *count_of(mpy_comm_record_t *parent, uint64_t id, int tag) {
+    mpy_count_t **list = list_of(id, tag), *c = *list;
+    while (c != NULL && (c->id != id || c->tag != tag)) c = c->next;
+    if (c == NULL) {
+        c = mpy_alloc(sizeof *c);
+        *c = (mpy_count_t){.next = *list, .sibling = parent->counts, .id = id, .tag = tag};
+        *list = parent->counts = c;
+    }
+    return c;
+}
+
+uint64_t mpy_comm_count(mpy_comm_t *parent, uint64_t id, int tag) {
+    mpy_lock(&mpy_objects_lock);
+    uint64_t n = ++count_of((mpy_comm_record_t *)parent, id, tag)->n;
+    mpy_unlock(&mpy_objects_lock);
+    return n;
+}
+
+void mpy_comm_count_back(mpy_comm_t *parent, uint64_t id, int tag) {
+    mpy_lock(&mpy_objects_lock);
+    count_of((mpy_comm_record_t *)parent, id, tag)->n--;
+    mpy_unlock(&mpy_objects_lock);
+}
+
+/* The communicator is no more; neither are its counts. */
+static void free_counts(mpy_comm_record_t *parent) {
+    mpy_lock(&mpy_objects_lock);
+    for (mpy_count_t *c = parent->counts, *sibling; c != NULL; c = sibling) {
+        sibling = c->sibling;
+        mpy_count_t **link = list_of(c->id, c->tag);
+        while (*link != c) link = &(*link)->next;
+        *link = c->next;
+        mpy_free(c, sizeof *c);
+    }
+    mpy_unlock(&mpy_objects_lock);
+}
+
+/* ---- the end of a record ---- */
+
 static void set_members(mpy_comm_record_t *r, int32_t *members, int n) {
     if (r->members != r->comm.world) mpy_free(r->members, (size_t)r->nmembers * sizeof *r->members);
     r->members = members;
@@ -108,6 +157,7 @@ static void set_members(mpy_comm_record_t *r, int32_t *members, int n) {
 void mpy_comm_discard(mpy_comm_t *c) {
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     mpy_topology_free(r->topology);
+    free_counts(r);
     set_members(r, NULL, 0);
     mpy_free(c->remote_world, (size_t)c->remote_size * sizeof *c->remote_world);
     mpy_free(c->world, (size_t)c->size * sizeof *c->world);

@@ -6,7 +6,8 @@
  *  1. Constructors count on the communicator (the parent): its identity and the parent's SEQ of that call name the
  *     child. Destructors don't count: they are local. Comm_create_group and Intercomm_create have no parent that
  *     includes all members. They count on the child, whose row exists before the communicator. The child is named by
- *     groups, tag and the number of earlier uses.
+ *     the communicators that they get, groups, tag and the number of earlier uses. So threads that do this at the same
+ *     time from different communicators make the same children on all members.
  *  2. A new real communicator gets MPI_ERRORS_RETURN and its record (handle, groups, row) before in_lower is cleared.
  *  3. All members of a clock row have the same list of members: the group in its order. The list has instead all
  *     members that belong to the job, ascending, in three cases: there are two groups, there are members outside the
@@ -16,6 +17,7 @@
 #define MANAPY_COMM_H
 
 #include "group.h"
+#include "clock/clock.h"
 #include "core/objects.h"
 
 /* ---- for all rooms ---- */
@@ -59,6 +61,7 @@ MPY_HIDDEN int mpy_port_rebuild(char *error, uint64_t n);
 
 /* ---- for this room and persistent.c ---- */
 
+typedef struct mpy_count mpy_count_t;
 typedef struct mpy_comm_record {
     mpy_comm_t comm; /* first: records and communicators are the same address */
     mpy_link_t all;
@@ -70,6 +73,7 @@ typedef struct mpy_comm_record {
     /* successful constructors on it and its ancestors: the same number on all members */
     uint32_t made;
     uint32_t persistent;      /* references that records of persistent.c hold */
+    mpy_count_t *counts;      /* mpy_comm_count; with mpy_objects_lock */
     bool left;                /* comm_freed.c: freed here, but perhaps not by all members; with mpy_objects_lock */
     bool asked;               /* likewise: a thread is in an agreement that includes it */
 } mpy_comm_record_t;
@@ -92,9 +96,15 @@ MPY_HIDDEN void mpy_comm_name(mpy_comm_t *c, const char *name);
 MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row);
 /* The processes of the job that are members of either group, ascending; mpy_alloc(*n). */
 MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n);
-/* How often this identity and tag have been used. This is part of an identity and the same on all members. */
-MPY_HIDDEN uint64_t mpy_comm_count(uint64_t id, int tag);
-MPY_HIDDEN void mpy_comm_count_back(uint64_t id, int tag); /* undoes the last count: its communicator isn't created */
+/* Of two communicators, in any order. */
+static inline uint64_t mpy_comm_pair_id(uint64_t a, uint64_t b) {
+    return mpy_child_cid(a < b ? a : b, a < b ? b : a, 0);
+}
+/* How often this identity, which `parent` is part of, and this tag have been used. This is part of an identity and the
+ * same on all members. */
+MPY_HIDDEN uint64_t mpy_comm_count(mpy_comm_t *parent, uint64_t id, int tag);
+/* undoes the last count: its communicator isn't created */
+MPY_HIDDEN void mpy_comm_count_back(mpy_comm_t *parent, uint64_t id, int tag);
 
 /* ---- communicators freed here (comm_freed.c); in the lower half ---- */
 /* The program has no handle of it any more. Returns the error of the real MPI_Comm_free. */

@@ -194,37 +194,6 @@ int PMPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm) {
     return mpy_construct_end(&k, newcomm, "MPI_Comm_create");
 }
 
-enum { COUNT_LISTS = 4096 };
-typedef struct count { struct count *next; uint64_t id, n; int tag; } count_t;
-
-static count_t *count_of(uint64_t id, int tag) {
-    /* never freed: members free their communicators at different times, but must keep the same counts */
-    static count_t *counts[COUNT_LISTS];
-    count_t **list = &counts[((id ^ (uint64_t)(uint32_t)tag) * 0x9e3779b97f4a7c15ul >> 32) % COUNT_LISTS], *c = *list;
-    while (c != NULL && (c->id != id || c->tag != tag)) c = c->next;
-    if (c == NULL) {
-        c = mpy_alloc(sizeof *c);
-        c->id = id;
-        c->tag = tag;
-        c->next = *list;
-        *list = c;
-    }
-    return c;
-}
-
-uint64_t mpy_comm_count(uint64_t id, int tag) {
-    mpy_lock(&mpy_objects_lock);
-    uint64_t n = ++count_of(id, tag)->n;
-    mpy_unlock(&mpy_objects_lock);
-    return n;
-}
-
-void mpy_comm_count_back(uint64_t id, int tag) {
-    mpy_lock(&mpy_objects_lock);
-    count_of(id, tag)->n--;
-    mpy_unlock(&mpy_objects_lock);
-}
-
 /* Collective over the group only. So it counts on the row of the communicator that it makes. The row exists (with
  * handle 0) from the entry on. A member that hasn't arrived yet is below target there and can't be frozen before it has
  * arrived. */
@@ -232,16 +201,18 @@ int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int er
                           MPI_Comm *newcomm) {
     mpy_guard_in(t);
     int n, real = MPI_COMM_NULL;
+    mpy_comm_t *parent = mpy_comm(comm);
     int32_t *members = mpy_comm_union(g->world, g->size, NULL, 0, &n);
-    uint64_t ggid = mpy_ggid(members, n), cid = mpy_group_cid(ggid, tag, mpy_comm_count(ggid, tag));
+    uint64_t id = mpy_child_cid(mpy_comm_cid(parent), mpy_ggid(members, n), 0);
+    uint64_t cid = mpy_group_cid(id, tag, mpy_comm_count(parent, id, tag));
     uint32_t row = mpy_row_add(cid, members, n, 0);
     mpy_guard_out(t);
 
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_ALONE);
     mpy_clock_enter(t, mpy_row(row));
     mpy_cross_in_collective(t);
-    int rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), g->obj.real, tag, &real);
-    if (rc != 0 && mpy_clock_failed(mpy_row(row), rc)) mpy_comm_count_back(ggid, tag);
+    int rc = MPY_REAL(Comm_create_group)(parent->obj.real, g->obj.real, tag, &real);
+    if (rc != 0 && mpy_clock_failed(mpy_row(row), rc)) mpy_comm_count_back(parent, id, tag);
     *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, errhandler, row);
     if (rc == 0) mpy_comm_made(NULL, mpy_comm(*newcomm));
     mpy_cross_out_collective(t);

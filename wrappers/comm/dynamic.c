@@ -7,8 +7,8 @@
  *  1. MPY_UPPER->obstacle (with clock.lock) gives the reason whenever a foreign communicator exists or a call waits for
  *     processes outside: it names the oldest connection. Duplicates and merges of a foreign communicator are
  *     connections, too.
- *  2. Two parts of one job may accept and connect to each other. Both sides then derive the identity of the new
- *     communicator from the groups, because neither knows the other's parent communicator.
+ *  2. Two parts of one job may accept and connect to each other. Both sides then tell each other their parent
+ *     communicators, from which they derive the identity of the new one.
  *  3. A port of the program keeps its name over a restart: another real port is opened for it, and its published names
  *     are published again. Names that other processes had received before are useless then; they must look them up
  *     again.
@@ -221,17 +221,18 @@ int mpy_port_rebuild(char *error, uint64_t n) {
 /* ---- connections ---- */
 
 /* In the lower half: adopts a communicator that connects two groups which did not know each other. */
-static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, const char *origin) {
+static mpy_comm_t *adopt_pair(int real, mpy_comm_t *parent, uint64_t seq, const char *origin) {
     mpy_comm_t *c = mpy_comm_read(real);
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
-    uint64_t cid;
+    uint64_t cid, own = mpy_comm_cid(parent), other;
     if (c->foreign) {
         cid = mpy_child_cid(mpy_row(parent->row)->cid, seq, r->members[0]);
     } else {
         enum { TAG = -2 }; /* invariant 2; no other constructor uses this tag */
-        uint64_t a = mpy_ggid(c->world, c->size), b = mpy_ggid(c->remote_world, c->remote_size);
-        uint64_t both = a < b ? mpy_child_cid(a, b, TAG) : mpy_child_cid(b, a, TAG);
-        cid = mpy_group_cid(both, TAG, mpy_comm_count(both, TAG));
+        if (MPY_REAL(Allreduce)(&own, &other, 1, MPI_UINT64_T, MPI_MAX, real) != MPI_SUCCESS)
+            MPY_LOWER->svc->die("can't agree on a new communicator", 1);
+        uint64_t both = mpy_comm_pair_id(own, other);
+        cid = mpy_group_cid(both, TAG, mpy_comm_count(parent, both, TAG));
     }
     r->origin = origin;
     mpy_comm_publish(c, cid, parent->errhandler);

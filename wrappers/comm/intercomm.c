@@ -22,18 +22,22 @@
 
 enum { NONE = -1 };
 
-/* A group in world ranks. */
+/* A local communicator, and its group in world ranks. */
 typedef struct side {
-    int n; /* size, or NONE */
+    uint64_t cid;
+    int64_t n; /* size, or NONE */
     int32_t *world;
 } side_t;
+enum { HEAD = 2 }; /* words before `world` */
 
-static side_t side_make(mpy_thread_t *t, int n) {
-    side_t side = {.n = n};
+static side_t side_of(const mpy_comm_t *local) {
+    return (side_t){mpy_comm_cid(local), local->foreign ? NONE : local->size, local->world};
+}
+
+static void side_make(mpy_thread_t *t, side_t *side) {
     mpy_guard_in(t);
-    if (n > 0) side.world = mpy_alloc((size_t)n * sizeof *side.world);
+    if (side->n > 0) side->world = mpy_alloc((size_t)side->n * sizeof *side->world);
     mpy_guard_out(t);
-    return side;
 }
 
 static void side_free(mpy_thread_t *t, side_t *side) {
@@ -42,35 +46,41 @@ static void side_free(mpy_thread_t *t, side_t *side) {
     mpy_guard_out(t);
 }
 
-/* Called by the leaders: which group does the other leader have? */
-static int exchange(mpy_thread_t *t, const mpy_comm_t *local, int peer, int tag, side_t *remote) {
-    int internal = mpy_internal_world->obj.handle, n = local->foreign ? NONE : local->size;
+/* The tag of the leaders' messages. Threads may use several communicators at the same time, with the same tag. Any MPI
+ * library has these tags, so a restart in between changes nothing. */
+static int tag_for(const mpy_comm_t *peer, int tag) { return (int)((mpy_comm_cid(peer) + (uint64_t)tag) % 32768); }
+
+/* Called by the leaders: which group does the other leader, `leader` of `peer`, have? */
+static int exchange(mpy_thread_t *t, const mpy_comm_t *local, const mpy_comm_t *peer, int leader, int tag,
+                    side_t *remote) {
+    int internal = mpy_internal_world->obj.handle, world = mpy_peer_world(peer, leader);
+    side_t own = side_of(local);
     *remote = (side_t){.n = NONE};
-    if (peer == MPY_FOREIGN) return MPI_SUCCESS;
-    int rc = PMPI_Sendrecv(&n, 1, MPI_INT, peer, tag, &remote->n, 1, MPI_INT, peer, tag, internal, MPI_STATUS_IGNORE);
-    if (rc != 0 || remote->n == NONE || n == NONE) {
+    if (world == MPY_FOREIGN) return MPI_SUCCESS;
+    int rc = PMPI_Sendrecv(&own, HEAD, MPI_INT64_T, world, tag, remote, HEAD, MPI_INT64_T, world, tag, internal,
+                           MPI_STATUS_IGNORE);
+    if (rc != 0 || remote->n == NONE || own.n == NONE) {
         remote->n = NONE;
         return rc;
     }
-    *remote = side_make(t, remote->n);
-    return PMPI_Sendrecv(local->world, n, MPI_INT, peer, tag, remote->world, remote->n, MPI_INT, peer, tag, internal,
-                         MPI_STATUS_IGNORE);
+    side_make(t, remote);
+    return PMPI_Sendrecv(own.world, (int)own.n, MPI_INT32_T, world, tag, remote->world, (int)remote->n, MPI_INT32_T,
+                         world, tag, internal, MPI_STATUS_IGNORE);
 }
 
 /* The leader broadcasts the other group to its own. */
 static int tell(mpy_thread_t *t, const mpy_comm_t *local, int leader, side_t *remote) {
     if (local->foreign) return MPI_SUCCESS;
-    int rc = PMPI_Bcast(&remote->n, 1, MPI_INT, leader, local->obj.handle);
+    int rc = PMPI_Bcast(remote, HEAD, MPI_INT64_T, leader, local->obj.handle);
     if (rc != 0 || remote->n == NONE) return rc;
-    if (local->rank != leader) *remote = side_make(t, remote->n);
-    return PMPI_Bcast(remote->world, remote->n, MPI_INT, leader, local->obj.handle);
+    if (local->rank != leader) side_make(t, remote);
+    return PMPI_Bcast(remote->world, (int)remote->n, MPI_INT32_T, leader, local->obj.handle);
 }
 
 /* Does not depend on which group is local. Uses ~tag, because no tag of Comm_create_group is negative. */
-static uint64_t identity(const mpy_comm_t *local, const side_t *remote, int tag) {
-    uint64_t a = mpy_ggid(local->world, local->size), b = mpy_ggid(remote->world, remote->n);
-    uint64_t both = a < b ? mpy_child_cid(a, b, 0) : mpy_child_cid(b, a, 0);
-    return mpy_group_cid(both, ~tag, mpy_comm_count(both, ~tag));
+static uint64_t identity(mpy_comm_t *local, const side_t *remote, int tag) {
+    uint64_t both = mpy_comm_pair_id(mpy_comm_cid(local), remote->cid);
+    return mpy_group_cid(both, ~tag, mpy_comm_count(local, both, ~tag));
 }
 
 /* True for errors that the real library finds before it communicates. Then the real library reports them at once, and
@@ -105,7 +115,8 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
         return mpy_error(local, rc, name);
     }
     side_t remote = {.n = NONE};
-    if (local->rank == local_leader) rc = exchange(t, local, mpy_peer_world(peer, remote_leader), tag, &remote);
+    if (local->rank == local_leader)
+        rc = exchange(t, local, peer, remote_leader, tag_for(peer, tag), &remote);
     if (rc != 0) {
         side_free(t, &remote);
         return mpy_error(local, rc, name);
@@ -123,7 +134,7 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     }
     mpy_guard_in(t);
     int n;
-    int32_t *members = mpy_comm_union(local->world, local->size, remote.world, remote.n, &n);
+    int32_t *members = mpy_comm_union(local->world, local->size, remote.world, (int)remote.n, &n);
     uint64_t cid = identity(local, &remote, tag);
     uint32_t row = mpy_row_add(cid, members, n, 0);
     mpy_guard_out(t);

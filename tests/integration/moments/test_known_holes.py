@@ -2,7 +2,9 @@
 special).
 
 crossed_ibarriers  nonblocking collectives started in different orders on congruent communicators
+maker_threads      threads that make communicators of the same groups at the same time
 parked_chain       point-to-point dependencies through ranks that park at the entry of a collective
+parked_buffers     buffered sends that are waited for while their receiver parks
 request_threads    threads that start nonblocking collectives while their rank reports its state
 
 Every checkpoint must converge; how long it took to a safe state is recorded with the test (property "seconds").
@@ -34,7 +36,15 @@ def digest(output: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("crossed_ibarriers", 2), ("crossed_ibarriers", 4), ("parked_chain", 4), ("request_threads", 2)]
+    ("name", "ranks"),
+    [
+        ("crossed_ibarriers", 2),
+        ("crossed_ibarriers", 4),
+        ("parked_chain", 4),
+        ("parked_buffers", 4),
+        ("request_threads", 2),
+        ("maker_threads", 2),
+    ],
 )
 def test_same_digest(
     make_job: Callable[..., Job],
