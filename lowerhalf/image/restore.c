@@ -31,6 +31,7 @@
 #include "mpi/load.h"
 #include "process/memory/advice.h"
 #include "process/children.h"
+#include "process/cpu.h"
 #include "process/fds/fds.h"
 #include "process/memory/files.h"
 #include "process/process.h"
@@ -207,6 +208,7 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
 /* ---- threads ---- */
 
 static void enter_thread(const mpy_image_thread_t *t) {
+    mpy_cpu_expect_frame((const ucontext_t *)t->ucontext);
     __asm__ volatile("wrgsbase %0" ::"r"(t->gs_base));
     if (t->robust_list) mpy_sys(SYS_set_robust_list, t->robust_list, t->robust_bytes);
     mpy_sys(SYS_prctl, PR_SET_NAME, t->name, 0, 0, 0);

@@ -198,3 +198,28 @@ int mpy_cpu_check(const uint64_t saved[8], uint64_t saved_xsave_bytes, char *err
     mpy_cpu_features(here);
     return mpy_cpu_compare(saved, saved_xsave_bytes, here, mpy_cpu_xsave_bytes(), err, n);
 }
+
+/* ---- tiles of AMX ---- */
+
+/* Of a signal frame (Linux, asm/sigcontext.h, struct _fpx_sw_bytes): at 464 in the area that FXSAVE leaves to us. */
+typedef struct software {
+    uint32_t magic, extended_bytes;
+    uint64_t components; /* of the extended state that the frame has room for */
+} software_t;
+enum { SOFTWARE_AT = 464, SOFTWARE_MAGIC = 0x46505853, TILE_DATA = 18 };
+
+/* The kernel gives a thread room for tiles when it first uses one. Without it rt_sigreturn takes no frame that has tiles,
+ * and drops all vector registers in it. */
+void mpy_cpu_expect_frame(const ucontext_t *frame) {
+    static const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } one_tile __attribute__((aligned(64))) = {.palette = 1, .row_bytes = {64}, .rows = {16}};
+    const char *area = (const char *)frame->uc_mcontext.fpregs;
+    if (!area)
+        return;
+    const software_t *software = (const software_t *)(area + SOFTWARE_AT);
+    if (software->magic == SOFTWARE_MAGIC && software->components >> TILE_DATA & 1)
+        __asm__ volatile("ldtilecfg %0\n\ttilezero %%tmm0\n\ttilerelease" : : "m"(one_tile));
+}

@@ -16,6 +16,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <ucontext.h>
 
 void mpy_cpu_features(uint64_t features[8]);
 /* Bytes of the XSAVE area for the state that is enabled. */
@@ -26,5 +27,9 @@ int mpy_cpu_check(const uint64_t saved[8], uint64_t saved_xsave_bytes, char *err
 /* The comparison itself, for any two records. */
 int mpy_cpu_compare(const uint64_t saved[8], uint64_t saved_xsave_bytes, const uint64_t here[8],
                     uint64_t here_xsave_bytes, char *err, size_t n);
+
+/* A new thread is about to return through a signal frame of an old one. The process has the same permissions to use
+ * extended state (process.c). Calls nothing and needs no TLS. */
+void mpy_cpu_expect_frame(const ucontext_t *frame);
 
 #endif

@@ -8,6 +8,7 @@
 #include "children.h"
 #include "timers.h"
 
+#include <asm/prctl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,9 +18,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#define MAGIC 0x31435250u /* "PRC1" */
+#define MAGIC 0x32435250u /* "PRC2" */
 #define LIMITS 16         /* RLIM_NLIMITS of the kernel */
 
 /* The limit on CPU time counts from the start of the process, and the process is new. */
@@ -53,6 +55,31 @@ static void name_restore(const char *name) {
         fputs(name, file);
         fclose(file);
     }
+}
+
+/* ---- components of the extended state that a process may use only after it has asked (arch_prctl(2)): tiles of AMX.
+ * Without them the restored program would get SIGILL, and the kernel would not accept its signal frames. ---- */
+
+#ifndef ARCH_GET_XCOMP_PERM /* since Linux 5.16; older kernels have no such components */
+#define ARCH_GET_XCOMP_PERM 0x1022
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#endif
+enum { COMPONENTS = 64 };
+
+static uint64_t permissions(void) {
+    uint64_t mask = 0;
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &mask) ? 0 : mask;
+}
+
+static int permissions_restore(uint64_t want, char *err, size_t n) {
+    const uint64_t missing = want & ~permissions();
+    for (long i = 0; i < COMPONENTS; i++)
+        if (missing >> i & 1 && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, i))
+            return mpy_reason(err, n,
+                              "the program uses component %ld of the processor's extended state (18: tiles of AMX), "
+                              "which this kernel refuses: %s",
+                              i, strerror(errno));
+    return 0;
 }
 
 /* Read from /proc, because umask(2) can return the mask only by changing it. */
@@ -96,6 +123,7 @@ int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_
     mpy_blob_put_u32(b, (uint32_t)prctl(PR_GET_DUMPABLE));
     mpy_blob_put_u32(b, (uint32_t)reaper);
     mpy_blob_put_u32(b, (uint32_t)prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
+    mpy_blob_put_u64(b, permissions());
     mpy_zombies_save(b, virtual_tid);
     if (mpy_timers_save(b, virtual_tid, err, n))
         return -1;
@@ -126,9 +154,10 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n) {
     int nice = (int)mpy_reader_i64(r);
     uint32_t persona = mpy_reader_u32(r), dumpable = mpy_reader_u32(r), reaper = mpy_reader_u32(r),
              no_thp = mpy_reader_u32(r);
+    uint64_t components = mpy_reader_u64(r);
     if (r->failed || magic != MAGIC || nlimits != LIMITS)
         return mpy_reason(err, n, "the image's record of the process is damaged");
-    if (mpy_zombies_restore(r, err, n) || mpy_timers_load(r, err, n))
+    if (permissions_restore(components, err, n) || mpy_zombies_restore(r, err, n) || mpy_timers_load(r, err, n))
         return -1;
 
     if (chdir(cwd))

@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 8u
+#define MPY_IMAGE_VERSION 9u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (2u << 20) /* maximum length of a run: a lazy restart reads a run as a whole */
 #define MPY_FRAME_MAX (1u << 20) /* maximum length of a ZIPPED run in memory */

@@ -5,8 +5,13 @@
 #include <fenv.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <string.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <xmmintrin.h>
+
+#define ARCH_REQ_XCOMP_PERM 0x1023 /* asm/prctl.h since Linux 5.16 */
+#define TILE_DATA 18               /* component of the extended state */
 
 static volatile int stop;
 
@@ -62,6 +67,54 @@ static void *hold(void *a) {
     if (__builtin_cpu_supports("avx512f")) hold_avx512();
     else if (__builtin_cpu_supports("avx")) hold_avx();
     return a;
+}
+
+/* ---- a tile of AMX, which a program may use after it has asked the kernel ---- */
+
+static volatile long tile_loops, wrong_tiles;
+static volatile int tiles, tiles_end;
+static pthread_t tile_holder;
+
+static void *hold_tile(void *a) {
+    static const struct {
+        unsigned char palette, start, reserved[14];
+        unsigned short row_bytes[16];
+        unsigned char rows[16];
+    } config __attribute__((aligned(64))) = {.palette = 1, .row_bytes = {64}, .rows = {16}};
+    static unsigned char in[16][64], out[16][64];
+    for (int i = 0; i < 16 * 64; i++) in[i / 64][i % 64] = (unsigned char)(i * 7 + i / 64);
+    __asm__ volatile("ldtilecfg (%0)\n\ttileloadd (%1,%2,1), %%tmm0" : : "r"(&config), "r"(in), "r"(64l) : "memory");
+    while (!tiles_end) {
+        memset(out, 0, sizeof out);
+        __asm__ volatile("tilestored %%tmm0, (%0,%1,1)" : : "r"(out), "r"(64l) : "memory");
+        wrong_tiles += memcmp(in, out, sizeof in) != 0;
+        tile_loops++;
+    }
+    __asm__ volatile("tilerelease");
+    return a;
+}
+
+static void tiles_set_up(void) {
+    tiles = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+    if (!tiles) return;
+    pthread_create(&tile_holder, NULL, hold_tile, NULL);
+    while (!tile_loops) pause_ms(1);
+}
+
+static void tiles_check(void) {
+    if (!tiles) return;
+    long before = tile_loops;
+    WAIT_UNTIL(tile_loops > before + 1);
+    tiles_end = 1;
+    pthread_join(tile_holder, NULL);
+    CHECK(wrong_tiles == 0);
+    tiles_end = 0;
+    pthread_create(&tile_holder, NULL, hold_tile, NULL); /* from now on, too */
+    WAIT_UNTIL(tile_loops > before + 100);
+    tiles_end = 1;
+    pthread_join(tile_holder, NULL);
+    CHECK(wrong_tiles == 0);
+    tiles_end = 0;
 }
 
 static pthread_t holder;
@@ -190,4 +243,4 @@ static void libraries_check(void) {
     CHECK(dlopen("libnonexistent.so.9", RTLD_NOW) == NULL && dlerror() != NULL);
 }
 
-MAIN(STATE(vectors), STATE(rounding), STATE(contexts), STATE(clocks), STATE(libraries))
+MAIN(STATE(vectors), STATE(tiles), STATE(rounding), STATE(contexts), STATE(clocks), STATE(libraries))
