@@ -208,8 +208,8 @@ typedef struct software {
 } software_t;
 enum { SOFTWARE_AT = 464, SOFTWARE_MAGIC = 0x46505853, TILE_DATA = 18 };
 
-/* The kernel gives a thread room for tiles when it first uses one. Without it rt_sigreturn takes no frame that has tiles,
- * and drops all vector registers in it. */
+/* The kernel gives a thread room for tiles when it first uses one. Without it rt_sigreturn takes no frame that has
+ * tiles, and drops all vector registers in it. */
 void mpy_cpu_expect_frame(const ucontext_t *frame) {
     static const struct {
         uint8_t palette, start, reserved[14];

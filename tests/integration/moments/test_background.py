@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.ckpt import command
+from manapy.ckpt.store import publish
 from manapy.cli.shared import naming
 from manapy.core.errors import CheckpointError, ManapyError
 from manapy.core.proc import STATE, stat_fields
@@ -246,6 +248,42 @@ def test_disk_full(make_job: Callable[..., Job]) -> None:
     assert "ckpt-" in take(job).path.name
     (job.where / "end").touch()
     job.finish()
+
+
+LOCKED = """
+import ctypes, os, sys, time
+import numpy as np
+from mpi4py import MPI
+numbers = np.ones(int(sys.argv[1]) << 17)
+print("locked" if ctypes.CDLL(None).mlockall(2) == 0 else "refused", flush=True)  # MCL_FUTURE
+while not os.path.exists(sys.argv[2]):
+    numbers[:100] += 1
+    time.sleep(0.01)
+print("ok")
+"""
+
+
+def test_the_copy_of_changed_pages_is_not_locked(make_job: Callable[..., Job]) -> None:
+    """A program has locked all memory that it will map. The copy, which is mapped as a whole, takes none for the pages
+    that have not changed."""
+    megabytes, job = 128, make_job(1)
+    go = job.where / "go"
+    job.start(sys.executable, "-c", LOCKED, str(megabytes), go, options=["--background", "auto", "--dirty", "auto"])
+    if "refused" in job.wait_for(re.compile("locked|refused").search):
+        pytest.skip("mlockall is refused (ulimit -l)")
+    job.checkpoint()
+    status = Path(f"/proc/{job.pids()[0]}/status")
+    before = peak(status)
+    job.checkpoint()
+    assert publish.read_manifest(job.dir / "ckpt-000002").ranks[0].kept > megabytes << 19
+    assert peak(status) - before < megabytes // 2
+    go.touch()
+    ends_well(job)
+
+
+def peak(status: Path) -> int:
+    """Megabytes that a process has had at most."""
+    return int(re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.M)[1]) >> 10
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can replace /proc/meminfo")
