@@ -105,7 +105,12 @@ def test_restart_under(make_job: Callable[..., Job], residuals: list[str], first
     assert solver.residuals_of_all_runs(job) == sorted(residuals)
 
 
-@pytest.mark.parametrize("launcher", [MPICH, OPEN_MPI_4, OPEN_MPI_5, INTEL_MPI], ids=name_of)
+# It fills 6 GB of memory, so most of them are for the night.
+@pytest.mark.parametrize(
+    "launcher",
+    [OPEN_MPI_5, *(pytest.param(other, marks=pytest.mark.long) for other in (MPICH, OPEN_MPI_4, INTEL_MPI))],
+    ids=name_of,
+)
 def test_a_message_longer_than_an_int(make_job: Callable[..., Job], launcher: Launcher) -> None:
     """It is in the image as bytes. Open MPI's calls take no more than INT_MAX of them."""
     launcher.skip_if_missing()
