@@ -17,8 +17,6 @@
 #include "base/page.h"
 #include "image/file/crc32c.h"
 #include "isolate/trap/trap.h"
-#include "image/file/crc32c.h"
-#include "isolate/trap/trap.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <manapy/syscall.h>

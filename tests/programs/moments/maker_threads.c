@@ -1,27 +1,13 @@
 /* Threads that make communicators at the same time, each from its own one, but with the same groups and the same tag.
  * Each member has to take the communicators of one thread for one.
  *
- *     maker_threads STEPS MICROSECONDS [FILE]            even size; see long_run.h; at last "digest N of STEPS steps"
+ *     maker_threads STEPS MICROSECONDS [FILE]            even size; see long_threads.h
  */
-#include "../long_run.h"
+#include "../long_threads.h"
 
-#include <pthread.h>
-#include <stdlib.h>
+enum { TAG = 5 };
 
-enum { THREADS = 3, TAG = 5 };
-
-static int rank, size, steps, us;
-static const char *stop_file;
-static MPI_Comm comms[THREADS], halves[THREADS];
-static unsigned long digests[THREADS];
-static pthread_barrier_t together;
-
-/* Every 50 steps the threads of all ranks meet and decide whether to continue. */
-static void meet(int me, int step) {
-    pthread_barrier_wait(&together);
-    if (me == 0 && last_step(step, stop_file, rank, comms[0])) steps = step + 1;
-    pthread_barrier_wait(&together);
-}
+static MPI_Comm halves[THREADS];
 
 static MPI_Comm make(int me, int step) {
     MPI_Comm made;
@@ -52,26 +38,8 @@ static void *run(void *argument) {
     return NULL;
 }
 
-int main(int argc, char **argv) {
-    int provided;
-    unsigned long mine = 0, all = 0;
-    pthread_t threads[THREADS];
-    steps = argc > 1 ? atoi(argv[1]) : 1000, us = argc > 2 ? atoi(argv[2]) : 200;
-    if (argc > 3) stop_file = argv[3];
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    for (int i = 0; i < THREADS; i++) {
-        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
-        MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &halves[i]);
-    }
-    pthread_barrier_init(&together, NULL, THREADS);
-    for (long i = 1; i < THREADS; i++) pthread_create(&threads[i], NULL, run, (void *)i);
-    run(NULL);
-    for (int i = 1; i < THREADS; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < THREADS; i++) mine = mine * 31 + digests[i];
-    MPI_Reduce(&mine, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-    if (rank == 0) printf("digest %lu of %d steps\n", all, steps);
-    MPI_Finalize();
-    return 0;
+static void set_up(void) {
+    for (int i = 0; i < THREADS; i++) MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &halves[i]);
 }
+
+int main(int argc, char **argv) { return long_threads(argc, argv, set_up, run); }

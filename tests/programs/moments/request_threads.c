@@ -2,20 +2,11 @@
  * nonblocking collective, generalized and ordinary ones, completed together in different ways. The threads start
  * collectives independently of one another, so a rank's report of its state covers all combinations.
  *
- *     request_threads STEPS MICROSECONDS [FILE]            see long_run.h; at last "digest N of STEPS steps"
+ *     request_threads STEPS MICROSECONDS [FILE]            see long_threads.h
  */
-#include "../long_run.h"
+#include "../long_threads.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-
-enum { THREADS = 3, REQUESTS = 7 };
-
-static int rank, size, steps, us;
-static const char *stop_file;
-static MPI_Comm comms[THREADS];
-static unsigned long digests[THREADS];
-static pthread_barrier_t together;
+enum { REQUESTS = 7 };
 
 static int on_query(void *extra, MPI_Status *status) {
     (void)extra;
@@ -31,13 +22,6 @@ static int on_free(void *extra) {
 static int on_cancel(void *extra, int complete) {
     (void)extra, (void)complete;
     return MPI_SUCCESS;
-}
-
-/* Every 50 steps the threads of all ranks meet and decide whether to continue. */
-static void meet(int me, int step) {
-    pthread_barrier_wait(&together);
-    if (me == 0 && last_step(step, stop_file, rank, comms[0])) steps = step + 1;
-    pthread_barrier_wait(&together);
 }
 
 static void complete(MPI_Request *r, int step) {
@@ -82,24 +66,4 @@ static void *run(void *argument) {
     return NULL;
 }
 
-int main(int argc, char **argv) {
-    int provided;
-    unsigned long mine = 0, all = 0;
-    pthread_t threads[THREADS];
-    steps = argc > 1 ? atoi(argv[1]) : 1000, us = argc > 2 ? atoi(argv[2]) : 200;
-    if (argc > 3) stop_file = argv[3];
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    for (int i = 0; i < THREADS; i++) MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
-    pthread_barrier_init(&together, NULL, THREADS);
-    for (long i = 1; i < THREADS; i++) pthread_create(&threads[i], NULL, run, (void *)i);
-    run(NULL);
-    for (int i = 1; i < THREADS; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < THREADS; i++) mine = mine * 31 + digests[i];
-    MPI_Reduce(&mine, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-    if (rank == 0) printf("digest %lu of %d steps\n", all, steps);
-    for (int i = 0; i < THREADS; i++) MPI_Comm_free(&comms[i]);
-    MPI_Finalize();
-    return 0;
-}
+int main(int argc, char **argv) { return long_threads(argc, argv, NULL, run); }
