@@ -368,6 +368,6 @@ def _exclude(chain: Chain, job: str, say: Callable[[str], None]) -> int:
         try:
             if slurm.persistently(lambda: slurm.exclude(job, nodes), HASTE_SECONDS):
                 say(f"{', '.join(nodes)}: excluded from now on")
-        except slurm.SlurmError as error:
+        except (slurm.SlurmError, slurm.TooFewNodes) as error:
             say(f"cannot exclude {', '.join(nodes)} from job {job} ({error})")
     return 0

@@ -51,6 +51,10 @@ class SlurmError(ManapyError):
     """A Slurm command failed; has the command's own message."""
 
 
+class TooFewNodes(ManapyError):
+    """Without the nodes that are to be excluded a job could never start."""
+
+
 def command(*arguments: str | Path) -> str:
     """Run a Slurm command. Returns its standard output. Raises SlurmError."""
     name = str(arguments[0])
@@ -115,12 +119,21 @@ def show(job: str) -> dict[str, str]:
 
 def exclude(job: str, nodes: Sequence[str]) -> bool:
     """Let a queued job start on none of these nodes, and on none of those that it has excluded so far. Returns whether
-    there was a new one. Raises SlurmError."""
-    so_far = command("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%x")
+    there was a new one. Raises SlurmError, and TooFewNodes if its partition has not enough other nodes."""
+    shown = command("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%D|%P|%x")
+    needed, partition, so_far = (shown.splitlines() or ["||"])[0].split("|")
     known = hostnames(so_far) if so_far else []
-    if new := [node for node in nodes if node not in known]:
-        command("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join([*known, *new])}")
-    return bool(new)
+    new = [node for node in nodes if node not in known]
+    if not new:
+        return False
+    here = command("sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N").split()
+    left = {*here} - {*known, *new}
+    if needed.isdigit() and len(left) < int(needed):
+        raise TooFewNodes(
+            f"only {len(left)} of the nodes of partition {partition} would be left, and the job needs {needed}"
+        )
+    command("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join([*known, *new])}")
+    return True
 
 
 def own_job() -> str:

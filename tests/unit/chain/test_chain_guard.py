@@ -116,13 +116,16 @@ def test_successor_that_cannot_be_cancelled(
 
 
 @pytest.mark.parametrize("mode", ["requeue", "chain"])
+@pytest.mark.parametrize("enough", [True, False])
 def test_nodes_that_are_excluded(
-    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, mode: str
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, mode: str, enough: bool
 ) -> None:
-    """From the requeued job, or from each successor, as soon as it is queued. Those of the user remain excluded."""
+    """From the requeued job, or from each successor, as soon as it is queued. Those of the user remain excluded. If the
+    others are not enough, the job is left as it is, and a line says so."""
     excluded = {"17": "n[7-8]", "18": ""}
-    asked = " ".join(f"*jobs={job}*%x*) echo '{nodes}'; exit;;" for job, nodes in excluded.items())
+    asked = " ".join(f"*jobs={job}*%x*) echo '2|main|{nodes}'; exit;;" for job, nodes in excluded.items())
     slurm.job(f'case "$*" in {asked} esac')
+    slurm.answer("sinfo", f"seq -f n%g {5 if enough else 1}")
     slurm.answer("scontrol", 'case "$*" in *hostnames*) echo n7; echo n8;; esac')
     history.chain.record |= {"mode": mode, "sbatch": []}
     history.begin()
@@ -134,13 +137,15 @@ def test_nodes_that_are_excluded(
     history.note("excluded", nodes=["n3", "n8"])
     again()
     job, nodes = ("17", "n7,n8,n3") if mode == "requeue" else ("18", "n3,n8")
-    update = f"scontrol update JobId={job} ExcNodeList={nodes}"
-    assert slurm.calls("scontrol update") == [update] and "n3, n8: excluded from now on" in said
+    updates = [f"scontrol update JobId={job} ExcNodeList={nodes}"] if enough else []
+    why_not = "only 1 of the nodes of partition main would be left, and the job needs 2"
+    assert said[-1] == "n3, n8: excluded from now on" if enough else said[-1].endswith(f"from job {job} ({why_not})")
+    assert slurm.calls("scontrol update") == updates
     calls = [call for call in slurm.calls("scontrol") if "hostnames" not in call]
-    assert calls == [*["scontrol requeue 17"] * (mode == "requeue"), update]
+    assert calls == [*["scontrol requeue 17"] * (mode == "requeue"), *updates]
     if mode == "chain":
         batch._requeue_later(history.chain, allocation, said.append)
-        assert slurm.calls("scontrol update") == [update, update]
+        assert slurm.calls("scontrol update") == [*updates, *updates]
 
 
 def test_job_that_is_killed_after_scancel(slurm: FakeSlurm, tmp_path: Path) -> None:
