@@ -12,9 +12,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+import paths  # noqa: F401
 
-from launchers import ENVIRONMENT, OPEN_MPI_4  # noqa: E402
+from launchers import ENVIRONMENT, OPEN_MPI_4
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+import paths  # noqa: F401
 
-import faults  # noqa: E402
-from jobs import BIN, Job  # noqa: E402
-from manapy import cli  # noqa: E402
+import faults
+from jobs import BIN, Job
+from manapy import cli
 
 VERDICTS = ("hung", "late", "slow")
 LOOKS = 2  # consecutive looks that must agree

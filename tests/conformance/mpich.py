@@ -26,15 +26,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from building import Builder, BuildError  # noqa: E402
-from results import WAYS, Found, Results, complete, report, restartable  # noqa: E402
-from exceptions import KNOWN, KNOWN_OPEN_MPI  # noqa: E402
-from languages import FORTRAN, language_name  # noqa: E402
-from running import Settings, memory_available, native, through_restart, under_manapy  # noqa: E402
-from testlist import LISTS, Case, ListError, cases  # noqa: E402
-from verdict import Outcome, Shown, differs  # noqa: E402
+from building import Builder, BuildError
+from results import WAYS, Found, Results, complete, report, restartable
+from exceptions import KNOWN, KNOWN_OPEN_MPI
+from languages import FORTRAN, language_name
+from running import Settings, memory_available, native, through_restart, under_manapy
+from testlist import LISTS, Case, ListError, cases
+from verdict import Outcome, Shown, differs
 
-from manapy.cli.shared.arguments import add_renamed  # noqa: E402
+from manapy.cli.shared.arguments import add_renamed
 
 FOLDERS = (
     "attr,comm,errhan,datatype,topo,group,init,info,pt2pt,coll,rma,io,threads,session,spawn,part,mpi_t,errors,f77,"

@@ -14,19 +14,18 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+import paths  # noqa: F401
 
-from jobs import BIN, Job, JobError  # noqa: E402
-from languages import language  # noqa: E402
-from testlist import Case  # noqa: E402
-from verdict import Outcome, Shown, judge  # noqa: E402
+from jobs import BIN, Job, JobError
+from languages import language
+from testlist import Case
+from verdict import Outcome, Shown, judge
 
 LONG = 3.0  # seconds under manapy: shorter runs consist mostly of start and end
 AT_ONCE = 0.01  # seconds: the longest time for which a program is held after the request

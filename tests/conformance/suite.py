@@ -42,14 +42,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+import paths  # noqa: F401
 
-from jobs import PATIENCE, Job, JobError  # noqa: E402
-from manapy.ckpt import command  # noqa: E402
-from manapy.cli.shared import naming  # noqa: E402
-from manapy.cli.shared.arguments import add_renamed  # noqa: E402
-from manapy.core import files  # noqa: E402
-from manapy.core.errors import ManapyError  # noqa: E402
+from jobs import PATIENCE, Job, JobError
+from manapy.ckpt import command
+from manapy.cli.shared import naming
+from manapy.cli.shared.arguments import add_renamed
+from manapy.core import files
+from manapy.core.errors import ManapyError
 
 RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")

@@ -12,8 +12,4 @@ record.py     what an application has shown, and the file that keeps it
 table.py      the table for people and for the README
 """
 
-import sys
-from pathlib import Path
-
-# jobs.py and launchers.py
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration"))
+import paths  # noqa: F401

@@ -5,8 +5,4 @@ cells.py      one cell: launch, checkpoint, SIGKILL, restart, result
 table.py      the table for people and for the README, and the file of all cells
 """
 
-import sys
-from pathlib import Path
-
-# jobs.py and launchers.py
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration"))
+import paths  # noqa: F401
