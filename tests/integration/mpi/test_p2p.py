@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PROGRAMS, Job
+from jobs import BIN, PROGRAMS, Job, oks
 
 # program, ranks, steps (each pauses, so that there are messages in flight as long as the checkpoints take)
 CASES = [
@@ -82,3 +82,10 @@ def test_alternate_signal_stack(make_job: Callable[..., Job]) -> None:
     job.wait_until_it_runs()
     go.touch()
     assert job.finish().count("right") == 2
+
+
+def test_sends_are_not_cancelled(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """They go on. MPICH 5.0.2 itself crashes in MPI_Cancel."""
+    job = make_job(2)
+    job.start(c_program(PROGRAMS / "mpi/cancelled_sends.c"))
+    assert oks(job.finish()) == job.ranks
