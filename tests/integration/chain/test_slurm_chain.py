@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slurm
 SRUN = "srun --mpi=pmi2"
 HYDRA = "mpiexec -bootstrap slurm -n 4"
 STEPS = 400  # eight residuals
+LAST = STEPS - 50
 
 
 def solver_options(out: Path, pause: float, steps: int = STEPS) -> list[str]:
@@ -86,7 +87,8 @@ class Chain:
         self.wait_for(lambda: len(self.events(kind)) >= count, timeout)
 
     def finish(self, timeout: float = PATIENCE) -> None:
-        """Wait until it has finished with exit code 0."""
+        """Let the solver make its last steps, and wait until the chain has finished with exit code 0."""
+        (self.dir.parent / "go").touch()
         self.wait_for_events("finished", 1, timeout)
         if self.events("finished")[0]["code"]:
             raise JobError(f"it has failed\n{self.report()}")
@@ -101,11 +103,15 @@ class Chain:
         return "\n".join(["--- history", *lines, "--- output", self.output()[-4000:], self.cluster.report(self.job)])
 
 
-def submitted(where: Path, on: Cluster, body: str, sbatch: str = "--time=5", options: tuple[str, ...] = ()) -> Chain:
-    """Submit a chain with manapy slurm chain; its files are in the new folder `where`."""
+def submitted(
+    where: Path, on: Cluster, body: str, sbatch: str = "--time=5", options: tuple[str, ...] = (), last: int = LAST
+) -> Chain:
+    """Submit a chain with manapy slurm chain; its files are in the new folder `where`. The solver waits in step `last`
+    for Chain.finish(): Slurm's commands may take longer than all of its work."""
     where.mkdir()
     script = where / "job.sh"
-    script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4 --output={where}/%j.out\n{body}\n")
+    hold = f'export STEPS_HOLD="{last} {where}/go"'
+    script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4 --output={where}/%j.out\n{hold}\n{body}\n")
     settings = ["--dir", where / "chain", "--poll", "1s", f"--sbatch={sbatch}", *options]
     done = manapy("slurm", "chain", *settings, script, env=on.env, cwd=where)
     assert done.returncode == 0, done.stderr
@@ -149,7 +155,7 @@ def long_chains(make_cluster: Callable[..., Cluster], tmp_path_factory: pytest.T
     cluster, where = make_cluster(nodes=3), tmp_path_factory.mktemp("long")
     ways: list[tuple[str, str, tuple[str, ...]]] = [("srun", SRUN, ()), ("hydra", HYDRA, ("--mode", "chain"))]
     return [
-        submitted(where / name, cluster, body(launcher, where / f"{name}.npy", 3, MANY_STEPS), "--time=1", options)
+        submitted(where / name, cluster, body(launcher, where / f"{name}.npy", 3, MANY_STEPS), "--time=1", options, 0)
         for name, launcher, options in ways
     ]
 
@@ -432,6 +438,7 @@ def test_allocations_of_a_strict_cluster(
     chain = submit(body(SRUN, out, 1), options=("--interval", "1s"), on=strict_cluster)
     chain.wait_for_events("checkpoint", 2)
     strict_cluster.command("scontrol", "requeue", str(chain.job))
+    chain.wait_for_events("attempt", 2)
     chain.finish()
     check(chain, out, undisturbed(STEPS))
     assert [event["verdict"] for event in chain.events("step")] == ["new", "resume"], chain.report()
