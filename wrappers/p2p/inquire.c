@@ -94,9 +94,12 @@ MPY_API int PMPI_Request_get_status_some(int incount, const MPI_Request array_of
                    "MPI_Request_get_status_some");
 }
 
-/* A send goes on (MPI-4.0 has deprecated cancelling it). So it does in Open MPI and MPICH (ch4:ofi). MPICH 5.0.2
- * (ch4:ucx) crashes for a send within a node: it takes it for one of UCX. */
-static bool is_send(const mpy_request_t *r) { return r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND; }
+/* A send goes on (MPI-4.0 has deprecated cancelling it), and so does a receive whose message is matched. It is so in
+ * Open MPI and MPICH (ch4:ofi), too. MPICH 5.0.2 (ch4:ucx) crashes for a send within a node: it takes it for one of
+ * UCX. And it has no request of UCX for an MPI_Imrecv. */
+static bool goes_on(const mpy_request_t *r) {
+    return r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || r->kind == MPY_REQ_MRECV;
+}
 
 MPY_API int PMPI_Cancel(MPI_Request *request) {
     mpy_request_t *r = mpy_request_valid(*request);
@@ -116,7 +119,7 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
         mpy_status_empty(&r->status);
         r->status.count_hi_and_cancelled |= 1;
         r->error = MPI_SUCCESS;
-    } else if (!(r->flags & MPY_RF_COMPLETE) && !is_send(r)) {
+    } else if (!(r->flags & MPY_RF_COMPLETE) && !goes_on(r)) {
         rc = MPY_REAL(Cancel)(&r->real);
         if (rc == MPI_SUCCESS) r->flags |= MPY_RF_CANCEL;
     }
