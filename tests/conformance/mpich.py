@@ -24,8 +24,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from building import Builder, BuildError
 from results import WAYS, Found, Results, complete, report, restartable
 from exceptions import KNOWN, KNOWN_OPEN_MPI

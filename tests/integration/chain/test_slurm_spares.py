@@ -33,19 +33,18 @@ def nodes(make_cluster: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture
 def submit(nodes: Cluster, heat2d: Path, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
-    """Submits a chain of a solver on two nodes, with one more as a spare. It is held before its last steps until the
-    file `go` exists."""
+    """Submits a chain of a solver on two nodes, with one more as a spare. It is held before its last steps until
+    Chain.finish()."""
     made: list[Chain] = []
 
     def chain(launch: str, *options: str) -> Chain:
         solver = [heat2d, *SOLVER, "--out", tmp_path / "field.npy"]
         lines = [
-            f'export STEPS_HOLD="{LAST} {tmp_path}/go"',
             f"{launch} {shlex.join(map(str, solver))} || exit $?",
             f"echo after >> {tmp_path}/field.npy.after",
         ]
         given = ("--spares", "1", "--interval", "1s", *options)
-        made.append(submitted(tmp_path / "chain", nodes, "\n".join(lines), options=given))
+        made.append(submitted(tmp_path / "chain", nodes, "\n".join(lines), options=given, last=LAST))
         return made[-1]
 
     yield chain
@@ -62,7 +61,6 @@ def submit(nodes: Cluster, heat2d: Path, tmp_path: Path) -> Iterator[Callable[..
 
 def finish(chain: Chain, undisturbed: bytes) -> None:
     """The program ends, with the right result."""
-    (chain.dir.parent.parent / "go").touch()
     chain.finish()
     check(chain, chain.dir.parent.parent / "field.npy", np.load(io.BytesIO(undisturbed)))
 

@@ -1,5 +1,5 @@
-/* Threads that make communicators at the same time, each from its own one, but with the same groups and the same tag.
- * Each member has to take the communicators of one thread for one.
+/* Several threads make communicators at the same time. Each has a communicator of its own, from which it makes them.
+ * All use the same groups and the same tag. No rank may take the communicator of one thread for that of another.
  *
  *     maker_threads STEPS MICROSECONDS [FILE]            even size; see long_threads.h
  */
