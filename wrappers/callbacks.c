@@ -15,6 +15,7 @@
  */
 #define _GNU_SOURCE
 #include "callbacks.h"
+#include "cuda.h"
 
 #include <errno.h>
 #include <manapy/boundary.h>
@@ -151,11 +152,15 @@ static void call_before(void) {
     int n = of_moment(MANAPY_BEFORE_CHECKPOINT);
     for (int i = 0; i < n && !CALLBACKS->refused && CALLBACKS->end == MPY_CALL_OPEN; i++)
         if (is_registered(&todo[i]) && call(&todo[i], text, sizeof text) != 0) refuse(text);
+    if (CALLBACKS->refused || CALLBACKS->end != MPY_CALL_OPEN) return;
+    snprintf(CALLBACKS->running, sizeof CALLBACKS->running, "CUDA's checkpoint");
+    if (mpy_cuda_leave(text, sizeof text) != 0) refuse(text);
 }
 
 /* A failure cannot undo anything here: it is said, and the others are called. */
 static void call_after(int moment) {
     char text[sizeof why + 16], line[sizeof CALLBACKS->running + sizeof text];
+    mpy_cuda_return();
     int n = of_moment(moment);
     for (int i = 0; i < n; i++) {
         if (!is_registered(&todo[i]) || call(&todo[i], text, sizeof text) == 0) continue;

@@ -26,7 +26,7 @@ enum { LOOK_MS = 5, KNOCK_MS = 100 };
 
 #define CALLBACKS (&MPY_UPPER->callbacks)
 
-void mpy_callbacks_expect(bool may) { CALLBACKS->expected = may && CALLBACKS->registered > 0; }
+void mpy_callbacks_expect(bool may, bool gpu) { CALLBACKS->expected = may && (CALLBACKS->registered > 0 || gpu); }
 bool mpy_callbacks_expected(void) { return CALLBACKS->expected; }
 bool mpy_callbacks_missed(void) { return CALLBACKS->registered > 0 && !CALLBACKS->expected; }
 
@@ -58,8 +58,9 @@ int mpy_callbacks_idle(int ms, char *error, size_t n) {
 /* The time limit has passed. */
 static int explain(int ms, char *error, size_t n) {
     if (change(MPY_CALL_ASKED, MPY_CALL_NONE))
-        return mpy_reason(error, n, "the main thread could not run its callbacks within %g s (--callback-timeout): it "
-                          "computes, or waits outside of MPI", ms / 1000.0);
+        return mpy_reason(error, n, "the main thread could not %s within %g s (--callback-timeout): it computes, or "
+                          "waits outside of MPI",
+                          CALLBACKS->registered > 0 ? "run its callbacks" : "save what is on its GPU", ms / 1000.0);
     return mpy_reason(error, n, "%s has not returned within %g s (--callback-timeout)", CALLBACKS->running,
                       ms / 1000.0);
 }

@@ -8,8 +8,9 @@
 
 #include <manapy/boundary.h>
 
-/* A checkpoint begins. Notes whether callbacks will be called in it: if they `may` be, and there are some. */
-void mpy_callbacks_expect(bool may);
+/* A checkpoint begins. Notes whether callbacks will be called in it: if they `may` be, and there are some. If the
+ * program has a `gpu`, there is one that saves what is on it. */
+void mpy_callbacks_expect(bool may, bool gpu);
 bool mpy_callbacks_expected(void);
 /* Some were registered after that. They have not been called, so this checkpoint must not be taken. */
 bool mpy_callbacks_missed(void);

@@ -47,6 +47,8 @@ typedef struct mpy_engine_ops {
      * error names what prevents a checkpoint, for example a descriptor or a pid. If callbacks are to be called, what
      * they may change is left out. */
     int (*check)(int grace_ms, char *error, size_t n);
+    /* Has the program opened a GPU whose contents a callback saves (callbacks.h)? Any thread; may be NULL. */
+    bool (*has_gpu)(void);
     /* Let the program's main thread call the callbacks of before_checkpoint (callbacks.h). Then test what check has
      * left out. */
     int (*call)(char *error, size_t n);

@@ -121,7 +121,7 @@ static bool wait_until_allowed(void) {
 static void start_check(void) {
     if (!now.check_waits || now.epoch != 0 || mpy_worker_busy() || wait_until_allowed()) return;
     now.check_waits = false;
-    mpy_callbacks_expect(true);
+    mpy_callbacks_expect(true, plane.engine->has_gpu && plane.engine->has_gpu());
     mpy_worker_run(MPY_STEP_CHECK, now.check_grace_ms, NULL);
 }
 

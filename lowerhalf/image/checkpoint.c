@@ -148,6 +148,7 @@ static void abort_job(int code, const char *reason) {
 }
 
 const mpy_engine_ops_t mpy_engine = {.check = check,
+                                     .has_gpu = mpy_fds_have_gpu,
                                      .call = call,
                                      .stop = stop,
                                      .drain = drain,

@@ -4,7 +4,8 @@
  *
  * Invariants
  *  1. The upper half consists of the arena, except the lower block and the parts that every lower half creates anew
- *     (code page, proxy vDSO, service stack). For a program linked without -pie, memory below 4 GiB also belongs to it.
+ *     (code page, proxy vDSO, service stack). If the program is linked without -pie, or has chosen addresses below the
+ *     arena, all memory below the arena also belongs to it.
  *  2. Each call that changes advice or mappings is counted when it is done (mpy_memory_calls), except mprotect, which
  *     only splits mappings. So advice that was read after a count is right while the program is halted with that count.
  */
@@ -26,12 +27,12 @@
 /* A mapping can cross the border of a window, because the kernel merges neighbours. */
 static const struct {
     uint64_t lo, hi;
-} windows[] = {{0, MPY_LOW_END}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
+} windows[] = {{0, MPY_ARENA_LO}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
 enum { WINDOWS = sizeof windows / sizeof *windows };
 
 /* Cut `m` down to window i; false if nothing is left. */
 static int clip(mpy_map_t *m, int i) {
-    if (i == 0 && !MPY_TRAP->low_exec) return 0;
+    if (i == 0 && !mpy_low_in_upper()) return 0;
     uint64_t lo = m->lo > windows[i].lo ? m->lo : windows[i].lo;
     m->hi = m->hi < windows[i].hi ? m->hi : windows[i].hi;
     if (lo >= m->hi) return 0;
@@ -216,7 +217,7 @@ int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n) {
     long count = mpy_maps_read(&maps, error, n);
     const uint32_t code = PROT_READ | PROT_EXEC;
     for (long i = 0; i < count; i++)
-        if (maps[i].hi <= windows[0].hi && (maps[i].prot & code) == code) note_calls(out, maps[i].lo, maps[i].hi);
+        if (maps[i].hi <= MPY_LOW_END && (maps[i].prot & code) == code) note_calls(out, maps[i].lo, maps[i].hi);
     if (count >= 0) mpy_maps_free(maps, count);
     return count < 0 ? -1 : 0;
 }

@@ -189,6 +189,7 @@ static void note_header(mpy_snapshot_t *s) {
     h->xsave_bytes = mpy_cpu_xsave_bytes();
     mpy_hostname(h->host, sizeof h->host);
     h->local_size = (uint32_t)mpy_control_local_size();
+    h->gpu = MPY_UPPER->callbacks.gpu;
     snprintf(h->program, sizeof h->program, "%.*s", (int)sizeof h->program - 1, MPY_TRAP->exe);
 }
 
@@ -199,7 +200,8 @@ static int cancelled(void) { return mpy_control_cancelled(); }
 static const char hash[] = "hash"; /* what needs nothing from the kernel */
 
 static void choose_way(mpy_snapshot_t *s, const char *wanted) {
-    const char *way = mpy_dirty_has_device() ? NULL : mpy_dirty_way(wanted);
+    /* the program may have closed a GPU only for this moment */
+    const char *way = mpy_dirty_has_device() || MPY_UPPER->callbacks.gpu ? NULL : mpy_dirty_way(wanted);
     if (way && strcmp(way, hash)) s->way = way;
 }
 

@@ -52,7 +52,7 @@ typedef struct mpy_trapstate {
     uint32_t arena_busy;
     uint32_t nfree;
     uint64_t arena_next; /* bump pointer */
-    /* address of a mapping that the program made outside the arena, where no image can save it; 0: none */
+    /* address of a mapping that the program made above the arena, where no image can save it; 0: none */
     uint64_t foreign;
     uint64_t brk_lo, brk_now, brk_max;
     uint64_t stack_lo, stack_hi; /* the main thread's */
@@ -67,6 +67,7 @@ typedef struct mpy_trapstate {
     uint32_t lock_future; /* flags of mlockall(2) for future mappings */
     uint32_t below_mpi;   /* this process of a tree is below the MPI process */
     uint32_t fork_advice; /* the program has advised about fork(2) once: a forked process may lack some memory */
+    uint32_t low_memory;  /* the program has mapped memory below the arena */
     mpy_range_t *free;     /* ascending, disjoint, not adjacent; MPY_FREE_MAX of them, the arena's first mapping */
     uint64_t largest_free; /* upper limit of the sizes of free ranges; may be too large */
 } mpy_trapstate_t;
@@ -74,9 +75,12 @@ typedef struct mpy_trapstate {
 #define MPY_TRAP ((mpy_trapstate_t *)MPY_TRAP_ADDR)
 _Static_assert(sizeof(mpy_trapstate_t) <= MPY_CODE_ADDR - MPY_TRAP_ADDR, "trap block too large");
 
-/* Is this an address of the upper half: in the arena, or below 4 GiB if the program is there? */
+/* Does what is mapped below the arena belong to the upper half? The program, or memory at addresses that it chose. */
+static inline int mpy_low_in_upper(void) { return MPY_TRAP->low_exec || MPY_TRAP->low_memory; }
+
+/* Is this an address of the upper half: in the arena, or below it if the program has something there? */
 static inline int mpy_in_upper(uint64_t at) {
-    return (at >= MPY_ARENA_LO && at < MPY_ARENA_HI) || (at < MPY_LOW_END && MPY_TRAP->low_exec);
+    return at < MPY_ARENA_HI && (at >= MPY_ARENA_LO || mpy_low_in_upper());
 }
 
 #endif

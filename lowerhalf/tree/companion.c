@@ -53,7 +53,7 @@ static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     switch (order->kind) {
     case MPY_TREE_CHECK:
         mpy_tree_note(order->pids, order->npids);
-        mpy_callbacks_expect(false);
+        mpy_callbacks_expect(false, false);
         return mpy_engine.check(order->value, answer->text, sizeof answer->text);
     case MPY_TREE_STOP:
         if (halted) return 0; /* an end in the midst of a checkpoint (hub.c) */

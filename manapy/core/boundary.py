@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 MAGIC = 0x59444E554F42594D
-VERSION = 13
+VERSION = 14
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
 ROW_FREED = 0xFFFFFFFF

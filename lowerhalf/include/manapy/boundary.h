@@ -12,6 +12,7 @@
  * Address space of one rank:
  *
  *   0x0000_0040_0000  programs linked without -pie (saved)
+ *   0x0001_0000_0000  memory at addresses that the program chose (saved)
  *   0x2000_0000_0000  lower block | upper block | trap block | trampolines and proxy vDSO     (MPY_*_ADDR below)
  *   0x2000_1000_0000  executable, its ld.so, libraries, heap, stacks: all the upper half maps (saved)
  *   0x2100_0000_0000  end of the arena
@@ -20,8 +21,8 @@
  *   0x7ff.            its stack, the kernel's vDSO   /
  *
  * Invariants
- *  1. Everything that the upper half maps lies in the arena (or below 4 GiB). Of the lower half only the blocks named
- *     here lie there.
+ *  1. Everything that the upper half maps lies in the arena or below it. Of the lower half only the blocks named here
+ *     lie there.
  *  2. A thread is "in the lower half" from the store t->in_lower = 1 to the store t->in_lower = 0. A snapshot is taken
  *     only when no upper thread is.
  *  3. After storing in_lower = 1 a wrapper reads lower->phase again. The control thread stores phase, executes
@@ -43,7 +44,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 13u
+#define MPY_BOUNDARY_VERSION 14u
 
 #define MPY_LOW_END    0x100000000ul /* programs that are linked to fixed addresses are below */
 #define MPY_ARENA_LO   0x200000000000ul
@@ -195,7 +196,8 @@ typedef struct mpy_callbacks {
     volatile uint32_t state;      /* mpy_call_state_t */
     volatile uint32_t end;        /* mpy_call_end_t: how the checkpoint has ended (lower half) */
     volatile uint32_t refused;    /* one of before_checkpoint has refused it: `reason` says why */
-    uint32_t expected;            /* there were some at the beginning of this checkpoint (lower half) */
+    uint32_t expected;            /* there is something to call in this checkpoint (lower half) */
+    volatile uint32_t gpu;        /* what was on the program's GPUs is in its memory meanwhile (wrappers/cuda.c) */
     int32_t knock;                /* a signal that brings the main thread to a safe point; 0: none */
     void (*at_call)(void);        /* the calling thread is about to wait in a call of MPI: a safe point */
     char running[160];            /* the callback that runs, for messages */

@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 9u
+#define MPY_IMAGE_VERSION 10u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (2u << 20) /* maximum length of a run: a lazy restart reads a run as a whole */
 #define MPY_FRAME_MAX (1u << 20) /* maximum length of a ZIPPED run in memory */
@@ -100,6 +100,7 @@ typedef struct mpy_image_header {
     uint8_t folded_seal[MPY_IMAGE_SEAL];
     mpy_image_section_t sections[MPY_SECTIONS_MAX];
     uint32_t local_size; /* ranks on its host; 1 if unknown */
+    uint32_t gpu;        /* the memory has what was on the program's GPUs */
     uint8_t seal[MPY_IMAGE_SEAL]; /* of the sections and this struct up to here */
     uint32_t header_crc; /* of this struct up to here */
 } mpy_image_header_t;

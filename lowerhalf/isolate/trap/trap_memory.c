@@ -5,7 +5,8 @@
  *
  * Invariants
  *  1. A mapping without MAP_FIXED is placed in the arena: at its hint if that is a free range there, as the kernel does
- *     (allocators extend memory in place so); MAP_FIXED is obeyed.
+ *     (allocators extend memory in place so). MAP_FIXED is obeyed, and so is a hint between 4 GiB and the arena: CUDA
+ *     and others need addresses that they have chosen.
  *  2. brk never reaches the kernel: otherwise both libcs would share one break and corrupt each other's heap.
  */
 #include "base/page.h"
@@ -28,7 +29,17 @@ static int in_arena(uint64_t a) { return a >= MPY_HEAP_LO && a < MPY_ARENA_HI; }
 /* Memory is at an address that the program has chosen. */
 static void placed(uint64_t at, uint64_t bytes) {
     mpy_arena_claim(at, bytes);
-    if (!in_arena(at) && !(MPY_TRAP->low_exec && at < MPY_LOW_END)) MPY_TRAP->foreign = at;
+    if (at + bytes <= MPY_ARENA_LO) MPY_TRAP->low_memory = 1;
+    else if (!in_arena(at)) MPY_TRAP->foreign = at;
+}
+
+/* The hint of an mmap(2), obeyed although it is outside the arena. Returns 0 if something else is there. */
+static long mmap_below_arena(const mpy_trap_t *t, uint64_t hint) {
+    if (hint < MPY_LOW_END || hint >= MPY_ARENA_LO || (uint64_t)t->a[1] > MPY_ARENA_LO - hint) return 0;
+    long r = mpy_sys6(SYS_mmap, (long)hint, t->a[1], t->a[2], t->a[3] | FIXED_NOREPLACE, t->a[4], t->a[5]);
+    if (r == EEXIST_) return 0;
+    if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1]);
+    return r;
 }
 
 /* Its size; negative: an error. */
@@ -47,6 +58,8 @@ long mpy_trap_mmap(mpy_trap_t *t) {
         return r;
     }
     uint64_t hint = MPY_PAGE_UP((uint64_t)t->a[0]);
+    long low = mmap_below_arena(t, hint);
+    if (low) return low;
     for (int tries = 0; tries < 64; tries++, hint = 0) {
         uint64_t at = mpy_arena_take_at(hint, (uint64_t)t->a[1]) ? hint : mpy_arena_take((uint64_t)t->a[1]);
         if (!at) return t->a[1] ? ENOMEM_ : -22;

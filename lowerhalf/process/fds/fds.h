@@ -51,6 +51,8 @@ void mpy_fds_ranks(const mpy_exchange_t *exchange, mpy_tcp_host_t *host);
 int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n);
 /* The program is about to go on, after a checkpoint or a restart. */
 int mpy_fds_part(char *err, size_t n);
+/* Has the program opened a GPU of NVIDIA? */
+bool mpy_fds_have_gpu(void);
 /* Restart: makes the pseudo-terminals of the tree, before any of its processes, from the rank's own image. */
 int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n);
 /* This process leads this session now, which the program knows by that id: gives it its controlling terminal. And, when

@@ -236,12 +236,25 @@ static int is_terminal(dev_t rdev) {
     return (m == MAJOR_TTY && minor(rdev) == 0) || m == MAJOR_CONSOLE || (m >= MAJOR_PTY_FIRST && m <= MAJOR_PTY_LAST);
 }
 
+static const char nvidia[] = "/dev/nvidia"; /* and nvidiactl, nvidia-uvm, nvidia0 ... */
+
+bool mpy_fds_have_gpu(void) {
+    char link[MPY_FD_PATH], path[sizeof nvidia - 1];
+    mpy_fd_list_t list = mpy_fd_list_open(0);
+    bool found = false;
+    for (int fd; !found && (fd = mpy_fd_list_next(&list)) >= 0;)
+        found = !mpy_fd_is_lower(fd) && readlink(mpy_fd_path(link, 0, fd), path, sizeof path) == sizeof path &&
+                !memcmp(path, nvidia, sizeof path);
+    mpy_fd_list_close(&list);
+    return found;
+}
+
 static int device_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     (void)t;
     if (is_memory(d->st.st_rdev) || is_terminal(d->st.st_rdev))
         return 0;
-    if (!strncmp(d->path, "/dev/nvidia", 11) || !strncmp(d->path, "/dev/dri/", 9) || !strcmp(d->path, "/dev/kfd") ||
-        !strcmp(d->path, "/dev/dxg"))
+    if (!strncmp(d->path, nvidia, sizeof nvidia - 1) || !strncmp(d->path, "/dev/dri/", 9) ||
+        !strcmp(d->path, "/dev/kfd") || !strcmp(d->path, "/dev/dxg"))
         return mpy_reason(err, n,
                           "descriptor %d is a GPU (%s), whose contents can't be saved; checkpoint before the GPU is "
                           "opened or after it is closed",

@@ -26,7 +26,7 @@ from ...core import installation
 from ...core.errors import ImageError, why
 
 MAGIC = b"MANAPYIM"
-VERSION = 9
+VERSION = 10
 PAGE = 4096
 RUN_MAX = 2 << 20  # bytes of memory
 SECTIONS_MAX = 16
@@ -80,6 +80,7 @@ class HeaderStruct(ctypes.LittleEndianStructure):
         ("folded_seal", c_uint8 * SEAL),
         ("sections", SectionStruct * SECTIONS_MAX),
         ("local_size", c_uint32),
+        ("gpu", c_uint32),
         ("seal", c_uint8 * SEAL),
         ("header_crc", c_uint32),
     ]
