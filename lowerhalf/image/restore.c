@@ -63,8 +63,9 @@ static int open_file(const mpy_image_t *image, const mpy_image_region_t *r, char
     const char *path = mpy_image_file_path(image, r->file);
     const mpy_image_file_t *file = &image->files[r->file];
     if (!(r->flags & MPY_REGION_MEMORY_FILE)) {
-        int writes_back = (r->flags & MPY_REGION_SHARED) && (r->prot & PROT_WRITE);
-        int fd = open(path, (writes_back ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+        const int shared = r->flags & MPY_REGION_SHARED, writes = shared && (r->prot & PROT_WRITE);
+        int fd = writes || (shared && r->flags & MPY_REGION_MAY_WRITE) ? open(path, O_RDWR | O_CLOEXEC) : -1;
+        if (fd < 0 && !writes) fd = open(path, O_RDONLY | O_CLOEXEC);
         return fd < 0 ? fail(error, n, path) : fd;
     }
     if (path[0]) return mpy_memory_file_open_posix(path, file->bytes, error, n);

@@ -125,6 +125,7 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_MEMORY_FILE = 8192,
     /* Such a file, which other ranks of the host use, too */
     MPY_REGION_OF_RANKS = 16384,
+    MPY_REGION_MAY_WRITE = 32768, /* the program may make it writable */
 };
 
 typedef struct mpy_image_region {

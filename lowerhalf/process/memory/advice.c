@@ -28,7 +28,8 @@ enum { ADVICES = sizeof advices / sizeof *advices };
 static const struct {
     char name[3];
     uint32_t flag;
-} others[] = {{"gd", MPY_REGION_GROWSDOWN}, {"lo", MPY_REGION_LOCKED}, {"lf", MPY_REGION_LOCKED_ON_FAULT}};
+} others[] = {{"gd", MPY_REGION_GROWSDOWN}, {"lo", MPY_REGION_LOCKED}, {"lf", MPY_REGION_LOCKED_ON_FAULT},
+            {"mw", MPY_REGION_MAY_WRITE}};
 
 static int has(const char *vmflags, const char *name) {
     for (const char *at = vmflags; (at = strstr(at, name)); at++)

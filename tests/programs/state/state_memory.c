@@ -129,7 +129,7 @@ static void sizes_check(void) {
 
 /* ---- files ---- */
 
-static char *private_map, *shared_map, *read_only, *anonymous_shared, *second_view, *past_end;
+static char *private_map, *shared_map, *read_only, *anonymous_shared, *second_view, *second_reader, *past_end;
 static void files_set_up(void) {
     int fd = open("mapped.bin", O_RDWR | O_CREAT | O_TRUNC, 0600);
     char block[PAGE];
@@ -144,6 +144,9 @@ static void files_set_up(void) {
     anonymous_shared = mmap(NULL, 2 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     strcpy(anonymous_shared, "shared");
     close(fd);
+    fd = open("mapped.bin", O_RDONLY);
+    second_reader = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 2 * PAGE);
+    close(fd);
 }
 
 static void files_check(void) {
@@ -151,6 +154,9 @@ static void files_check(void) {
     CHECK(shared_map[0] == 'S' && second_view[0] == 'S' && shared_map[PAGE] == '3' && read_only[0] == '3');
     shared_map[1] = 'T';
     CHECK(second_view[1] == 'T');
+    CHECK(mprotect(second_view, PAGE, RW) == 0 && mprotect(second_reader, PAGE, RW) == -1 && errno == EACCES);
+    second_view[2] = 'U';
+    CHECK(shared_map[2] == 'U' && second_reader[2] == 'U');
     msync(shared_map, PAGE, MS_SYNC);
     char c[2] = "";
     int fd = open("mapped.bin", O_RDONLY);
