@@ -110,8 +110,8 @@ static inline int mpy_win_access(mpy_win_t *w, int rank) {
 #define MPY_WIN_TARGET MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype
 MPY_HIDDEN bool mpy_win_put(mpy_thread_t *t, mpy_win_t *w, const void *origin, MPY_WIN_TARGET);
 MPY_HIDDEN bool mpy_win_get(mpy_thread_t *t, mpy_win_t *w, void *origin, MPY_WIN_TARGET);
-/* A flush to `rank`. False: the real library must do it. */
-MPY_HIDDEN bool mpy_win_flushed(mpy_thread_t *t, mpy_win_t *w, int rank);
+/* A flush to `rank`, at the target or only here. False: the real library must do it. */
+MPY_HIDDEN bool mpy_win_flushed(mpy_thread_t *t, mpy_win_t *w, int rank, bool at_target);
 /* The real library has accepted an operation; in the lower half. */
 static inline void mpy_win_issued(const mpy_win_t *w, int rank) {
     if (w->parts != NULL && rank >= 0 && rank < w->team.size) w->parts[rank].issued = 1;

@@ -8,9 +8,10 @@
  * Invariants
  *  1. The copy is made with in_lower = 1. So no snapshot contains half of it, and a restart, which may have other
  *     parts, happens before they are read or after the call.
- *  2. A part is `issued` from the return of a real operation on it until a real flush to its rank begins. It is set
- *     after the operation and cleared before the flush. If one thread flushes and another issues an operation, either
- *     the program orders the flush after the operation, or the flush need not complete it.
+ *  2. A part is `issued` from the return of a real operation on it until a real flush to its rank begins, which is no
+ *     flush_local: that completes nothing at the target. It is set after the operation and cleared before the flush. If
+ *     one thread flushes and another issues an operation, either the program orders the flush after the operation, or
+ *     the flush need not complete it.
  *  3. A flush orders our copies before everything that this thread reads or writes later (a full fence), as MPI
  *     requires for the operations that it completes. Other calls that close an epoch follow the copies, because x86
  *     keeps the order of stores.
@@ -56,12 +57,12 @@ bool mpy_win_get(mpy_thread_t *t, mpy_win_t *w, void *origin, MPY_WIN_TARGET) {
     return from != NULL;
 }
 
-bool mpy_win_flushed(mpy_thread_t *t, mpy_win_t *w, int rank) {
+bool mpy_win_flushed(mpy_thread_t *t, mpy_win_t *w, int rank, bool at_target) {
     if (w->parts == NULL || rank < 0) return false;
     mpy_guard_in(t);
     mpy_part_t *part = w->parts != NULL ? &w->parts[rank] : NULL;
     bool spared = part != NULL && part->base != NULL && !part->issued && ++w->flushes % FLUSHES_SPARED != 0;
-    if (part != NULL && !spared) part->issued = 0;
+    if (part != NULL && !spared && at_target) part->issued = 0;
     mpy_guard_out(t);
     if (spared) __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return spared;

@@ -472,7 +472,7 @@ static int flush(int rank, MPI_Win win, int slot, const char *name) {
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    if (mpy_win_flushed(t, w, rank)) {
+    if (mpy_win_flushed(t, w, rank, slot == MPY_FN_Win_flush)) {
         if (MPY_LIKELY(t->trace != NULL)) trace_at_once(t, w, rank);
         poll_passed(t, th, w);
         return MPI_SUCCESS;

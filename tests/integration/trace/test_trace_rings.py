@@ -107,6 +107,38 @@ def test_calls_of_all_kinds(job: Job, program: Path) -> None:
     )
 
 
+FLUSHES = """
+#include <mpi.h>
+int main(int argc, char **argv) {
+    int *base, one = 1;
+    MPI_Win window;
+    MPI_Init(&argc, &argv);
+    MPI_Win_allocate(sizeof *base, sizeof *base, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
+    MPI_Win_lock_all(0, window);
+    MPI_Accumulate(&one, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_SUM, window);
+    MPI_Win_flush_local(0, window);
+    MPI_Win_flush_local(0, window);
+    MPI_Win_flush(0, window);
+    MPI_Win_flush(0, window);
+    MPI_Win_flush_local(0, window);
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+    return MPI_Finalize();
+}
+"""
+
+
+def test_flushes_that_the_library_must_do(job: Job, c_program: Callable[[Path], Path], tmp_path: Path) -> None:
+    """A local flush completes nothing at the target: one of the target must follow. One that is not needed takes no
+    time."""
+    source = tmp_path / "flushes.c"
+    source.write_text(FLUSHES)
+    job.start(c_program(source)).finish()
+    for rank in range(2):
+        flushes = only(calls(read(job), rank), Op.WIN_FLUSH)
+        assert [bool(e["exit"] > e["enter"]) for e in flushes] == [True, True, True, False, False]
+
+
 def test_a_restart_inside_a_call(job: Job, program: Path) -> None:
     job.start(program, "wait", job.where / "go").wait_for("ready")
     checkpoint = job.checkpoint()
