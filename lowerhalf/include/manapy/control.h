@@ -115,15 +115,20 @@
  *   LISTENS address port                                      where other agents can connect to this one
  *   JOINED number                                             an agent has come below this one; the coordinator ends
  *                                                             its first connection
- *   PARTED number ranks                                       its connection has ended; these ranks were behind it
+ *   PARTED number time ranks                                  its connection has ended; these ranks were behind it
  *   FROM number line                                          a line of that agent itself
  *   LINES ranks line (TAB ranks line)...                      lines that these ranks have sent (rank -> coordinator);
  *                                                             up to 2 MPY_LINE_MAX long. Each rank's lines are in
- *                                                             order. LOST in place of a line: the connection of these
- *                                                             ranks has ended; GONE: afterwards, so have their
- *                                                             processes. So that lines are equal, the agent puts
- *                                                             numbers of its own in place of versions, and gives each
- *                                                             row a ROWS of its own (manapy/clock/line_merging.py)
+ *                                                             order. LOST time in place of a line: the connection of
+ *                                                             these ranks has ended (no time: after DONE); GONE:
+ *                                                             afterwards, so have their processes. DONE gets a time
+ *                                                             if its code is not 0. So that lines are equal, the agent
+ *                                                             puts numbers of its own in place of versions, and gives
+ *                                                             each row a ROWS of its own
+ *                                                             (manapy/clock/line_merging.py)
+ *   TIME time                                                 what time it is, said regularly. All times are those
+ *                                                             when the agent noticed or sent something, in us of its
+ *                                                             CLOCK_MONOTONIC (manapy/ckpt/peer_time.py)
  * coordinator -> node
  *   DIRECT                                                    answer to NODE: this connection stays
  *   BELOW number host address port                            answer to NODE: connect to the agent of another host, in
@@ -136,7 +141,9 @@
  * Between two agents, by a connection as with the coordinator (role node):
  * node -> node above it
  *   JOIN number                                               first line; the number is that of BELOW
- *   LINES ranks line (TAB ranks line)...                      joined with lines of others, for the coordinator
+ *   LINES ranks line (TAB ranks line)...                      joined with lines of others, for the coordinator. The
+ *                                                             times in them go on in the clock of the node above
+ *   TIME time                                                 as to the coordinator
  * node -> node below it
  *   LINES ranks line (TAB ranks line)...                      the part of a LINES that is for its ranks
  *   UNLED                                                     the coordinator is lost. If the connection ends without

@@ -17,6 +17,7 @@ from ...clock.messages import decode_ranks
 from ...core import handshake, processes
 from ...core.connection import notice_loss
 from .. import bundle, protocol
+from ..peer_time import now
 from .agent_tree import AgentTree, LowerAgent
 from .channel import Channel
 from .flow import Flow, name_ranks
@@ -148,7 +149,7 @@ class Connections:
                 if not self._flow.on_line((rank.number,), kind, fields, line):
                     self._on_rank_line(rank, kind, fields, line)
         finally:
-            self._ranks.on_connection_lost(rank)
+            self._ranks.on_connection_lost(rank, now())
 
     def _admit(self, kind: str, fields: list[str], channel: Channel | NodeChannel) -> Rank | None:
         if kind != "HELLO" or len(fields) != 6:
@@ -174,12 +175,13 @@ class Connections:
             while message := await channel.receive_line():
                 self._on_message(node, message)
         finally:
+            noticed = now()
             self._nodes.discard(node)
             behind: list[HostAgent] = [*self._tree.below(node)]
             self._tree.remove(node)
             for agent in (node, *behind):
                 self._on_agent_lost(agent)
-            self._on_host_lost(node.host, len(behind), sorted(node.ranks))
+            self._on_host_lost(node.host, len(behind), sorted(node.ranks), noticed)
 
     async def _stays(self, below: LowerAgent, channel: Channel) -> bool:
         """Wait until an agent has come to the one above it (False), or can't get there."""
@@ -193,7 +195,7 @@ class Connections:
             if speaks.result()[0] == "STAY":
                 log.warning("host %s: its agent has not reached that of host %s", below.host, below.above.host)
                 return True
-            self._on_host_lost(below.host, 0, ())
+            self._on_host_lost(below.host, 0, (), now())
             return False
         finally:
             leaves.cancel()
@@ -209,6 +211,8 @@ class Connections:
         number, _, line = rest.partition(" ")
         if kind == "LISTENS":
             self._tree.on_listens(node, rest)
+        elif kind == "TIME":
+            node.time.note(int(rest))
         elif kind in ("JOINED", "FROM", "PARTED"):
             if (below := self._tree.find(node, number)) is not None:
                 self._on_below(below, kind, line)
@@ -226,7 +230,9 @@ class Connections:
         else:
             self._tree.remove(below)
             self._on_agent_lost(below)
-            self._on_host_lost(below.host, 0, [rank for rank in decode_ranks(line) if rank in below.above.ranks])
+            noticed, _, ranks = line.partition(" ")
+            lost = [rank for rank in decode_ranks(ranks) if rank in below.above.ranks]
+            self._on_host_lost(below.host, 0, lost, below.above.time.here(int(noticed)))
 
     def _on_own_line(self, agent: HostAgent, line: str) -> bool:
         """A line of an agent about its host. False: it is about something else."""
@@ -245,6 +251,7 @@ class Connections:
         return next((agent for agent in agents if agent.host == host), None)
 
     def _on_node_line(self, node: Node, numbers: tuple[int, ...], line: str) -> None:
+        line = node.time.translate(line)
         kind, *fields = line.split(" ")
         if kind == "HELLO":
             (number,) = numbers
@@ -261,17 +268,17 @@ class Connections:
             return
         for number in numbers:
             if kind == "LOST":
-                self._ranks.on_connection_lost(self._ranks.known[number])
+                self._ranks.on_connection_lost(self._ranks.known[number], int(fields[0]) if fields else now())
             else:
                 self._on_rank_line(self._ranks.known[number], kind, fields, line)
 
-    def _on_host_lost(self, host: str, behind: int, lost: Sequence[int]) -> None:
+    def _on_host_lost(self, host: str, behind: int, lost: Sequence[int], noticed: int) -> None:
         """The connection with an agent has ended: its ranks can't be saved or ended through it any more. ``behind``:
-        the number of hosts that were connected through it; ``lost``: the ranks of them all."""
+        the number of hosts that were connected through it; ``lost``: the ranks of them all; ``noticed``: when."""
         if (lost or not self._ranks.all_came) and not self._ranks.over.is_set():
             hosts = f", and {behind} other host{'s' * (behind > 1)} connected through it" if behind else ""
             ranks = f", and {name_ranks(lost)} with {'them' if behind else 'it'}" if lost else ""
             reason = f"host {host} is lost{hosts}{ranks}: its agent has ended"
             log.error("%s", reason)
             self._flow.fail(reason)
-            self._ranks.lose(host, list(lost), reason)
+            self._ranks.lose(host, list(lost), reason, noticed)

@@ -33,6 +33,7 @@ from ...core import launchers, processes
 from ...core.errors import CheckpointError, ManapyError, explained, why
 from ...core.tasks import Tasks
 from .. import protocol
+from ..peer_time import now
 from ..redundancy import policy
 from ..redundancy.policy import Policy
 from ..segments import Segments
@@ -240,6 +241,8 @@ class Coordinator:
             else:
                 self.state = "done" if self.ranks.all_done else "failed"
             self.record |= self.ranks.ending()
+            if doubt := self.ranks.doubt():
+                log.warning("%s", doubt)
         server.close()
         self.requests.fail_all("the job has ended" + f": {self.ranks.killed}" * bool(self.ranks.killed))
         self._write_record()
@@ -328,7 +331,7 @@ class Coordinator:
             if rank.here:
                 self._segments.add(fields[2])
         elif kind == "DONE":
-            self.ranks.on_done(rank, int(fields[0]))
+            self.ranks.on_done(rank, int(fields[0]), int(fields[1]) if len(fields) > 1 else now())
             self.flow.on_done(rank.number)
             if rank.code:
                 self._to_tell.append(rank.number)

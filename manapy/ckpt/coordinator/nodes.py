@@ -10,16 +10,18 @@ import asyncio
 from collections.abc import Sequence
 
 from ..bundle import Bundle
+from ..peer_time import PeerTime
 from .channel import Channel
 
 
 class Node:
     """One agent's connection. ``ranks``: the numbers of the ranks behind it that were admitted, those behind the agents
-    below it among them."""
+    below it among them. ``time``: its clock."""
 
     def __init__(self, host: str, channel: Channel) -> None:
         self.host = host
         self.ranks: set[int] = set()
+        self.time = PeerTime()
         self._channel = channel
         self._waiting = Bundle()
 

@@ -8,8 +8,9 @@ Invariants
  3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank.
     So does a rank of several processes, when another of them speaks for it (lowerhalf/tree). The rank is dead when its
     process is dead, or when it has not returned within EXEC_SECONDS.
- 4. Failures are ordered by the loss of their connections, because the death of a rank is known later for another host
-    than for this host.
+ 4. Failures are ordered by when the rank's own host has noticed them, in the clock of this host (peer_time.py): the
+    loss of the connection, or DONE with an error. The coordinator hears of them later if the host is another one. By
+    then mpirun may have killed a rank of this host.
  5. An event that occurs once per rank does not scan all ranks: ranks are counted.
  6. Restarted ranks connect after their MPI_Init, which waits for ranks that are lost. Then rank 0 is told through a
     pipe (lowerhalf/mpi/slow_init.c). It ends, and mpirun ends the others.
@@ -26,10 +27,11 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core import processes
 from .. import protocol
+from ..peer_time import UNSURE, now
 from .channel import Channel
 from .nodes import Node, NodeChannel
 
@@ -40,6 +42,7 @@ EXEC_SECONDS = 3.0  # a rank that has exec'ed another program, or hands over to 
 END_SECONDS = 20.0  # between KILL and giving up on ranks that stay
 LAST_WORDS_SECONDS = 0.2  # after the end of a process, to read the last lines that it has sent
 LATE_SECONDS = 2.0  # after rank 0 and all connected ranks have ended; other ranks will not connect any more
+NEVER = 1 << 63  # later than any time of now()
 
 
 @dataclass(eq=False, slots=True)
@@ -66,6 +69,13 @@ class Rank:
         return self.host == socket.gethostname()
 
 
+class _Failure(NamedTuple):
+    """``code``: the exit code; None: the connection was lost. ``noticed``: when, as now() says it (invariant 4)."""
+
+    code: int | None
+    noticed: int
+
+
 class Ranks:
     """All ranks of one job.
 
@@ -84,13 +94,12 @@ class Ranks:
         self.known: dict[int, Rank] = {}
         self.killed = ""  # why KILL was or will be sent
         self.over = asyncio.Event()
-        self.lost_host = ""  # the host whose loss was the first failure
-        self.failed_at = 0.0  # when the first failure was noticed, seconds since the epoch
         self._last_words = -1  # invariant 6
         self._tell_away, self._tell_back = on_away, on_back
         self._tell_gone = on_gone
         self._rank0_gone = False
-        self._failures: dict[Rank, int | None] = {}  # invariant 4; code None: its connection was lost
+        self._failures: dict[Rank, _Failure] = {}
+        self._lost_hosts: list[tuple[int, str]] = []  # when it was noticed, and the host
         self._done = self._gone = 0  # of `known`
         # what _routes says of all ranks; None: not known since a rank has come or gone
         self._to_all: tuple[list[Channel], dict[Node, list[int]]] | None = None
@@ -126,15 +135,36 @@ class Ranks:
         """How the job has ended, for job.json.
 
         The exit code is that of the first rank with one. The first failure is the rank that failed first, with its
-        exit code, or None if it died; it was noticed at ``failed_at``. A host can be lost before its ranks have
-        connected.
+        exit code, or None if it died. The first failure of all, which was noticed at ``failed_at`` (seconds since the
+        epoch), may be the loss of ``lost_host``. A host can be lost before its ranks have connected.
         """
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
-        # if another object has its number, the rank has returned (invariant 3)
-        failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]
-        failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
-        first = failures[0] if failures else None
-        return {"code": code, "first_failure": first, "failed_at": self.failed_at, "lost_host": self.lost_host}
+        rank, failure = next(iter(self._by_time()), (None, _Failure(None, NEVER)))
+        first = None if rank is None else {"rank": rank.number, "host": rank.host, "code": failure.code}
+        lost, host = min(self._lost_hosts, default=(NEVER, ""))
+        noticed = min(failure.noticed, lost)
+        return {
+            "code": code,
+            "first_failure": first,
+            "failed_at": round(time.time() - (now() - noticed) / 1e6, 3) if noticed < NEVER else 0.0,
+            "lost_host": host if lost == noticed else "",
+        }
+
+    def doubt(self) -> str:
+        """Which rank may have failed before the first failure that ending() gives; empty if none on another host."""
+        for rank, failure in (failures := self._by_time()):
+            first, (_, noticed) = failures[0]
+            if rank.host != first.host and failure.noticed - noticed < UNSURE:
+                return (
+                    f"rank {first.number} on {first.host} counts as the first failure, but perhaps rank {rank.number} "
+                    f"on {rank.host} failed before it: the times differ by {(failure.noticed - noticed) / 1000:.1f} ms"
+                )
+        return ""
+
+    def _by_time(self) -> list[tuple[Rank, _Failure]]:
+        """The failures, the first one first. If another object has its number, the rank has returned (invariant 3)."""
+        failures = [(rank, failure) for rank, failure in self._failures.items() if self.known[rank.number] is rank]
+        return sorted(failures, key=lambda pair: pair[1].noticed)
 
     def send(self, numbers: Collection[int], line: str) -> None:
         """Send a line to these ranks. Never blocks. Leaves out ranks that are not connected."""
@@ -176,7 +206,7 @@ class Ranks:
         )
         self._to_all = None
         if rank.here:  # a child of the process may hold its connection open
-            self._watch(rank.pid, lambda: self._on_gone(rank))
+            self._watch(rank.pid, lambda noticed: self._on_gone(rank, noticed=noticed))
         if self.killed:
             self.send((number,), protocol.join("KILL", 1, self.killed))
         if before is not None:
@@ -193,21 +223,21 @@ class Ranks:
         self._last_words = last_words
         self._watch(pid, self._on_rank0_gone)
 
-    def on_done(self, rank: Rank, code: int) -> None:
-        """A rank has sent DONE: it has ended its part."""
+    def on_done(self, rank: Rank, code: int, noticed: int) -> None:
+        """A rank has sent DONE: it has ended its part. ``noticed``, here and below: see invariant 4."""
         if rank.done:
             return
         rank.done, rank.code = True, code
         self._done += 1
         if code:
-            self._note_failure(rank, code)
+            self._failures[rank] = _Failure(code, noticed)
 
-    def on_connection_lost(self, rank: Rank) -> None:
+    def on_connection_lost(self, rank: Rank, noticed: int) -> None:
         """Invariants 2 and 3."""
         if not rank.connected or rank.done:
             self._on_gone(rank)
             return
-        self._disconnect(rank)
+        self._disconnect(rank, noticed)
         if rank.here and not processes.is_alive(rank.pid):
             self._on_gone(rank)
         else:
@@ -219,26 +249,21 @@ class Ranks:
         if rank is not None and isinstance(rank.channel, NodeChannel) and rank.channel.node is node:
             asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._on_gone, rank)
 
-    def _note_failure(self, rank: Rank, code: int | None) -> None:
-        self._failures[rank] = code
-        self.failed_at = self.failed_at or round(time.time(), 3)
-
-    def lose(self, host: str, numbers: list[int], reason: str) -> None:
+    def lose(self, host: str, numbers: list[int], reason: str, noticed: int) -> None:
         """The connections of these ranks, which are on a host, are lost for good, for one reason."""
-        if not self._failures:
-            self.lost_host = self.lost_host or host
+        self._lost_hosts.append((noticed, host))
         if not self.killed and not self.all_done:
             self.kill(reason, after=GRACE_SECONDS)
         for number in numbers:
             rank = self.known[number]
             if rank.connected and not rank.done:
-                self._disconnect(rank)
+                self._disconnect(rank, noticed)
             self._on_gone(rank, reason)
 
-    def _disconnect(self, rank: Rank) -> None:
+    def _disconnect(self, rank: Rank, noticed: int) -> None:
         rank.connected = False
         self._to_all = None
-        self._note_failure(rank, None)
+        self._failures[rank] = _Failure(None, noticed)
         rank.channel.close()
         self._tell_away(rank.number)
 
@@ -267,16 +292,17 @@ class Ranks:
             self._on_gone(rank)
         self.over.set()
 
-    def _watch(self, pid: int, ended: Callable[[], None]) -> None:
-        processes.watch(pid, lambda: asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, ended))
+    def _watch(self, pid: int, ended: Callable[[int], None]) -> None:
+        """Call ``ended`` after the end of a process, with the time when it was noticed."""
+        processes.watch(pid, lambda: asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, ended, now()))
 
-    def _on_rank0_gone(self) -> None:
+    def _on_rank0_gone(self, _: int) -> None:
         self._rank0_gone = True
         self._look_whether_over()
         if not self.over.is_set() and self.leaving:
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._look_whether_over, True)
 
-    def _on_gone(self, rank: Rank, why: str = "") -> None:
+    def _on_gone(self, rank: Rank, why: str = "", noticed: int | None = None) -> None:
         if rank.gone or self.known[rank.number] is not rank:  # it is back
             return
         rank.gone = True
@@ -289,7 +315,7 @@ class Ranks:
         if not rank.done:
             log.info("rank %d died", rank.number)
             if rank not in self._failures:
-                self._note_failure(rank, None)
+                self._failures[rank] = _Failure(None, now() if noticed is None else noticed)
             if not self.killed:
                 self.kill(why, after=GRACE_SECONDS)
         self._look_whether_over()

@@ -14,6 +14,8 @@ Invariants
  4. The agent ends when its connection upwards ends. Then it removes what the real MPI of killed ranks has left in
     /dev/shm. If ranks of the node use RDMA, its last act is to serve them to their end (shift.py).
  5. It never waits for a rank or an agent: what they don't take is kept for them.
+ 6. The loss of a rank, and an end with an error, go on with the time when they were noticed here. So that this time can
+    be compared with those of other hosts (peer_time.py), the agent regularly says what time it is.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ...core.errors import CoordinatorError
 from ..bundle import Bundle, read
 from ..collectors import Collectors
 from ..host_storage import LocalStorage
+from ..peer_time import now
 from ..protocol import join
 from ..segments import Segments
 from .leader import Leader, connect
@@ -46,6 +49,7 @@ LINGER_SECONDS = 0.001
 # Its ranks end this much after the loss of the agent above: first the coordinator must hear of that (AGENT_LOST_MS of
 # control.c).
 LOST_SECONDS = 0.5
+TIME_FIRST, TIME_SECONDS = 0.1, 10.0  # between two TIMEs: at first, and then twice as long each time, up to this
 PAUSE_SECONDS = LINGER_SECONDS / 4  # after lines of some ranks: what others send meanwhile is read together
 
 
@@ -75,11 +79,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Rank(AcceptedPeer):
-    """The connection of a rank. ``number``: after its HELLO; ``pid``: of the process that has opened it."""
+    """The connection of a rank. ``number``: after its HELLO; ``pid``: of the process that has opened it; ``done``: it
+    has sent DONE."""
 
     def __init__(self, connected: socket.socket, secret: bytes) -> None:
         super().__init__(connected, secret, "rank")
         self.number = -1
+        self.done = False
         self.pid = processes.peer(connected)[0]
 
 
@@ -94,6 +100,7 @@ class NodeAgent:
         self._merger = LineMerger()
         self._up = Bundle()
         self._due = 0.0  # when the bundle must go up
+        self._time_due, self._time_pause = 0.0, TIME_FIRST  # of TIME
         self._tree = LowerAgents(secret, self._poll, self._say, self._add_all)
         self._segments = Segments()
         self._collectors = Collectors(self._say)
@@ -110,7 +117,9 @@ class NodeAgent:
         self._poll.add(self._storage.fileno(), lambda _: self._storage.ready())
         self._on_orders(self._leader.early)
         while not self._last:
-            self._poll.wait(max(0.0, self._due - time.monotonic()) if self._up.ranks else None)
+            self._say_time()
+            due = min(self._due, self._time_due) if self._up.ranks else self._time_due
+            self._poll.wait(max(0.0, due - time.monotonic()))
             if waiting := len(self._up.ranks):
                 if waiting >= len(self._ranks) + self._tree.ranks or time.monotonic() >= self._due:
                     self._pass_up()
@@ -142,6 +151,15 @@ class NodeAgent:
         self._pass_up()
         self._leader.send(line)
         self._poll.flush(self._leader)
+
+    def _say_time(self) -> None:
+        """Invariant 6."""
+        if time.monotonic() < self._time_due:
+            return
+        self._leader.send(f"TIME {now()}")
+        self._poll.flush(self._leader)
+        self._time_due = time.monotonic() + self._time_pause
+        self._time_pause = min(2 * self._time_pause, TIME_SECONDS)
 
     # ---- downwards
 
@@ -221,10 +239,14 @@ class NodeAgent:
         if kind == "HELLO":
             peer.number = int(line.split(" ", 2)[1])
             if peer.number in self._ranks:  # it has exec'ed another program, and its old connection isn't read yet
-                self._add(peer.number, "LOST")
+                self._add_lost(self._ranks[peer.number])
             self._ranks[peer.number] = peer
         elif kind == "PROGRAM":
             self._segments.add(line.split(" ")[3])
+        elif kind == "DONE":
+            peer.done = True
+            if line != "DONE 0":
+                line = f"{line} {self._poll.woke}"
         if peer.number < 0:
             log.error("a rank did not say HELLO but %s", kind)
             return
@@ -236,8 +258,13 @@ class NodeAgent:
         self._guests.discard(peer)
         if self._ranks.get(peer.number) is peer:
             del self._ranks[peer.number]
-            self._add(peer.number, "LOST")
+            self._add_lost(peer)
             self._watch(peer)
+
+    def _add_lost(self, peer: Rank) -> None:
+        """The end of a connection. It is no failure if the rank is done: then it needs no time, and equal lines of many
+        ranks remain equal."""
+        self._add(peer.number, "LOST" if peer.done else f"LOST {self._poll.woke}")
 
     def _watch(self, lost: Rank) -> None:
         """Say so when the process of a rank that has lost its connection has ended. If it has exec'ed another program,

@@ -8,7 +8,8 @@ Invariants
  3. Each agent below is told that the coordinator is lost (UNLED), as ranks are. A connection that ends without it means
     that this agent is lost.
  4. The socket is opened when the coordinator asks for it, on the one address that leads to the coordinator.
- 5. A connection that has not sent JOIN after JOIN_SECONDS is closed when the next one comes, so that strangers do not
+ 5. Times that an agent below says go on in this agent's clock (peer_time.py).
+ 6. A connection that has not sent JOIN after JOIN_SECONDS is closed when the next one comes, so that strangers do not
     take all descriptors.
 """
 
@@ -23,6 +24,7 @@ from functools import lru_cache
 from ...clock.messages import encode_ranks
 from ...core.connection import notice_loss
 from ..bundle import LISTS_MAX, Bundle, read
+from ..peer_time import PeerTime
 from ..protocol import join
 from .listener import ListeningSocket
 from .peer import AcceptedPeer, Poll
@@ -41,6 +43,7 @@ class LowerAgentConnection(AcceptedPeer):
         self.number = ""
         self.came = time.monotonic()
         self.ranks: set[int] = set()
+        self.time = PeerTime()
         self.waiting = Bundle()
 
 
@@ -155,7 +158,9 @@ class LowerAgents:
                 self._say(f"JOINED {rest}")
             elif kind == "LINES":
                 for ranks, passed in read(line):
-                    self._on_line(below, ranks, passed)
+                    self._on_line(below, ranks, below.time.translate(passed))
+            elif kind == "TIME":
+                below.time.note(int(rest))
             else:
                 self._say(f"FROM {below.number} {line}")
         if lines is None:
@@ -167,7 +172,7 @@ class LowerAgents:
             self._of.update(dict.fromkeys(ranks, below))
             self._divided.cache_clear()
         self._pass_on(ranks, line)
-        if line == "LOST":
+        if line.startswith("LOST"):
             self._forget(below, ranks)
 
     def _forget(self, below: LowerAgentConnection, ranks: Sequence[int]) -> None:
@@ -182,5 +187,5 @@ class LowerAgents:
         self._guests.discard(below)
         if self._named.get(below.number) is below:
             del self._named[below.number]
-            self._say(f"PARTED {below.number} {encode_ranks(sorted(below.ranks))}")
+            self._say(f"PARTED {below.number} {self._poll.woke} {encode_ranks(sorted(below.ranks))}")
             self._forget(below, list(below.ranks))

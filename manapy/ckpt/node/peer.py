@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 
 from ...core import handshake
+from ..peer_time import now
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +108,14 @@ def encoded(line: str) -> bytes:
 
 
 class Poll:
-    """What an agent waits for: descriptors, each with a function that is called when it is ready."""
+    """What an agent waits for: descriptors, each with a function that is called when it is ready.
+
+    ``woke``: when wait() last knew which are ready. What these say counts as noticed then, so that lines of several
+    ranks about it remain equal.
+    """
 
     def __init__(self) -> None:
+        self.woke = now()
         self._epoll = select.epoll()
         self._calls: dict[int, Callable[[int], None]] = {}
         self._full: set[Peer] = set()  # the kernel takes nothing for them now
@@ -150,6 +156,8 @@ class Poll:
 
     def wait(self, seconds: float | None) -> None:
         """Wait until a descriptor is ready, or for so long, and call what has to be called."""
-        for fd, events in self._epoll.poll(seconds):
+        ready = self._epoll.poll(seconds)
+        self.woke = now()
+        for fd, events in ready:
             if (call := self._calls.get(fd)) is not None:  # not removed meanwhile
                 call(events)
