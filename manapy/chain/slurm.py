@@ -4,6 +4,8 @@ Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1);
 - EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption.
 - `scontrol requeue` of a running batch job kills it (SIGTERM, after KillWait SIGKILL) and queues it again under its id.
 - The last task of a job array has the array's id as its SLURM_JOB_ID, and a command takes this id for all tasks.
+- While a requeued job is still completing, squeue's number of its nodes is that of the nodes that have not completed.
+- squeue writes 1024 nodes as 1K, unless it gets --noconvert.
 - A job that the scheduler has requeued itself, after a lost node or a preemption, comes back the same way.
 """
 
@@ -120,15 +122,17 @@ def show(job: str) -> dict[str, str]:
 def exclude(job: str, nodes: Sequence[str]) -> bool:
     """Let a queued job start on none of these nodes, and on none of those that it has excluded so far. Returns whether
     there was a new one. Raises SlurmError, and TooFewNodes if its partition has not enough other nodes."""
-    shown = command("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%D|%P|%x")
-    needed, partition, so_far = (shown.splitlines() or ["||"])[0].split("|")
+    shown = command("squeue", "--noheader", "--noconvert", "--states=all", f"--jobs={job}", "--format=%D|%P|%x")
+    shown_nodes, partition, so_far = (shown.splitlines() or ["||"])[0].split("|")
+    had = os.environ.get("SLURM_JOB_NUM_NODES", "") if job == own_job() else ""
+    needed = max((int(number) for number in (shown_nodes, had) if number.isdigit()), default=0)
     known = hostnames(so_far) if so_far else []
     new = [node for node in nodes if node not in known]
     if not new:
         return False
     here = command("sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N").split()
     left = {*here} - {*known, *new}
-    if needed.isdigit() and len(left) < int(needed):
+    if len(left) < needed:
         raise TooFewNodes(
             f"only {len(left)} of the nodes of partition {partition} would be left, and the job needs {needed}"
         )

@@ -12,7 +12,7 @@ from histories import History, events_in
 from manapy.chain import batch, sentinel
 from manapy.chain.attempt import Policy
 from manapy.chain.policy import Limits
-from manapy.chain.slurm import Allocation
+from manapy.chain.slurm import Allocation, TooFewNodes, exclude
 from manapy.chain.supervisor import Supervisor
 
 
@@ -146,6 +146,37 @@ def test_nodes_that_are_excluded(
     if mode == "chain":
         batch._requeue_later(history.chain, allocation, said.append)
         assert slurm.calls("scontrol update") == [*updates, *updates]
+
+
+@pytest.mark.parametrize(
+    ("job", "shown", "had", "left", "enough"),
+    [
+        ("17", "1", "2", 1, False),  # one of its nodes has completed already
+        ("17", "1", "2", 2, True),
+        ("17", "2", "1", 1, False),
+        ("17", "1", "", 1, True),
+        ("18", "1", "2", 1, True),  # another job than that of the environment
+        ("17_3", "1", "2", 1, False),
+        ("18", "1024", "", 1023, False),
+    ],
+)
+def test_nodes_that_a_job_needs(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, job: str, shown: str, had: str, left: int, enough: bool
+) -> None:
+    """While a requeued job is completing, squeue gives only the nodes that have not completed."""
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", had)
+    if "_" in job:
+        for name, number in zip(("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"), job.split("_"), strict=True):
+            monkeypatch.setenv(name, number)
+    rounded = "1K" if shown == "1024" else shown
+    slurm.answer("squeue", f"case \"$*\" in *--noconvert*) echo '{shown}|main|';; *) echo '{rounded}|main|';; esac")
+    slurm.answer("sinfo", f"echo bad; seq -f n%g {left}")
+    if enough:
+        assert exclude(job, ["bad"])
+    else:
+        with pytest.raises(TooFewNodes, match=f"only {left} of the nodes .* the job needs {max(shown, had)}$"):
+            exclude(job, ["bad"])
+    assert slurm.calls("scontrol update") == [f"scontrol update JobId={job} ExcNodeList=bad"] * enough
 
 
 def test_job_that_is_killed_after_scancel(slurm: FakeSlurm, tmp_path: Path) -> None:
