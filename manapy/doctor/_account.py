@@ -14,12 +14,14 @@ from ._mounts import mount_of
 SMALL = 256 << 20  # bytes of /dev/shm that MPI and recordings of a few ranks can fill
 OF_ONE_HOST = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
 SELINUX = Path("/sys/fs/selinux")
+SAVES_GPUS = 570  # version of NVIDIA's driver that has cuCheckpointProcessCheckpoint (wrappers/cuda.c)
 
 
 def check_account(directory: Path) -> list[Finding]:
     """directory: where jobs will be. Findings only on what is an obstacle, or may become one."""
     findings = [_libc(), _shared_memory(Path("/dev/shm")), *_noexec(directory), _selinux(SELINUX)]
-    findings += [_lazy(Path("/proc/sys/vm/unprivileged_userfaultfd")), _shared_directory(directory, os.environ)]
+    findings += [_lazy(Path("/proc/sys/vm/unprivileged_userfaultfd")), _gpu(Path("/sys/module/nvidia/version"))]
+    findings.append(_shared_directory(directory, os.environ))
     return [finding for finding in findings if finding is not None]
 
 
@@ -77,6 +79,18 @@ def _lazy(setting: Path) -> Finding | None:
         return None
     text = "vm.unprivileged_userfaultfd = 0: `manapy restart --lazy` reads all memory before the program runs"
     return Finding("lazy restart", Level.NOTE, text)
+
+
+def _gpu(version: Path) -> Finding | None:
+    try:
+        driver = version.read_text().strip()
+    except OSError:
+        return None
+    major = driver.partition(".")[0]
+    if not major.isdigit() or int(major) >= SAVES_GPUS:
+        return None
+    text = f"NVIDIA's driver {driver}: no checkpoint while a GPU is open ({SAVES_GPUS} or newer saves what is on it)"
+    return Finding("GPU", Level.NOTE, text)
 
 
 def _shared_directory(directory: Path, environment: os._Environ[str] | dict[str, str]) -> Finding | None:

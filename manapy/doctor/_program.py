@@ -49,8 +49,8 @@ SERVED = {
 # What a needed library means for checkpoints of the program.
 OBSTACLES = {
     "liburing.so": "io_uring: rings can't be saved; a checkpoint fails while one is open",
-    "libcuda.so": "CUDA did not start under manapy-launch where it was tried; a GPU context can't be saved",
-    "libcudart.so": "CUDA did not start under manapy-launch where it was tried; a GPU context can't be saved",
+    "libcuda.so": "what is on a GPU is saved only by NVIDIA's driver 570 or newer (docs/gpu.md)",
+    "libcudart.so": "what is on a GPU is saved only by NVIDIA's driver 570 or newer (docs/gpu.md)",
     "libamdhip64.so": "a GPU context can't be saved; a checkpoint fails while one is open",
     "libze_loader.so": "a GPU context can't be saved; a checkpoint fails while one is open",
     "libibverbs.so": "RDMA devices opened by the program itself can't be saved (those of MPI are no obstacle)",

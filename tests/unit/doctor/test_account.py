@@ -54,6 +54,20 @@ def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert small and small.level is Level.NOTE and "--shm-size" in small.text
 
 
+def test_driver_of_gpus(tmp_path: Path) -> None:
+    version = tmp_path / "version"
+    assert _account._gpu(version) is None
+    for text, level in (
+        ("580.159.04\n", None),
+        ("570.86.10\n", None),
+        ("535.183.01\n", Level.NOTE),
+        ("unknown\n", None),
+    ):
+        version.write_text(text)
+        found = _account._gpu(version)
+        assert (found and found.level) == level
+
+
 def test_a_report_has_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = tmp_path / "job"
     (job / "ckpt-000001").mkdir(parents=True)
