@@ -108,7 +108,7 @@ static int place_part(void *context, const mpy_image_part_t *part, char *error, 
 }
 
 static int place_pages(const mpy_image_t *image, char *error, size_t n) {
-    char why_not[128] = "the program uses a GPU"; /* PyTorch got SIGSEGV after a lazy restart, on Linux 6.18 */
+    char why_not[128] = "the program uses a GPU"; /* its driver pins memory; whether that waits for us was not tested */
     const bool can_be_late = mpy_options.lazy && !image->header.gpu && mpy_lazy_begin(why_not, sizeof why_not) == 0;
     placing_t p = {image, can_be_late, malloc(MPY_RUN_MAX)};
     if (!p.room) return mpy_reason(error, n, "no memory for a restart");

@@ -6,10 +6,13 @@
  * Invariants
  *  1. Runs are read as a whole, and none of their pages is used before checksum and seal of the run were right. A run
  *     that is wrong ends the job.
- *  2. Only memory of the program without a file is late. The rest is read before the program runs.
+ *  2. Only memory of the program without a file is late. The rest is read before the program runs, and so are the upper
+ *     block and the trap block, which the lower half itself uses meanwhile.
  *  3. The kernel waits for us before the program can use an address that it has unmapped, emptied or moved memory from
  *     or to. So the list of missing pages (pending.c) is right at any time, and old bytes never appear at a new place.
- *  4. A child process would find zeros where pages are missing. So fork(2) waits (mpy_memory_missing). So does a
+ *  4. No huge page is made until all late memory is known to the kernel: it would fill late pages beside those that are
+ *     read at once. A page that is there although it is late ends the job.
+ *  5. A child process would find zeros where pages are missing. So fork(2) waits (mpy_memory_missing). So does a
  *     checkpoint. The image's file stays open until then: it can be removed meanwhile.
  */
 #include "lazy.h"
@@ -25,6 +28,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,6 +43,7 @@ enum { TOUCHED_MAX = 1024, ASK_NS = 20000000, EVENTS = 16, PAUSE_MS = 1 };
 #define PAGE ((uint64_t)MPY_IMAGE_PAGE)
 
 static int uffd = -1;
+static int no_huge_pages; /* PR_GET_THP_DISABLE, as it was */
 static mpy_pending_t pending;
 static char *buffer; /* MPY_RUN_MAX bytes */
 static uint64_t touched[TOUCHED_MAX]; /* addresses for which threads wait; more of them come by and by */
@@ -50,7 +55,11 @@ int mpy_lazy_begin(char *why_not, size_t n) {
                                          UFFD_FEATURE_EVENT_UNMAP};
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
     uffd = fd < 0 ? -1 : mpy_fd_high(fd);
-    if (uffd >= 0 && ioctl(uffd, UFFDIO_API, &api) == 0) return 0;
+    if (uffd >= 0 && ioctl(uffd, UFFDIO_API, &api) == 0) {
+        no_huge_pages = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* invariant 4 */
+        return 0;
+    }
     snprintf(why_not, n, errno == EPERM ? "the kernel does not allow userfaultfd(2) (see the sysctl "
                                           "vm.unprivileged_userfaultfd)"
                                         : "the kernel has no userfaultfd(2)");
@@ -63,7 +72,8 @@ int mpy_lazy_begin(char *why_not, size_t n) {
 
 static int can_be_late(const mpy_image_region_t *r) {
     const uint32_t at_once = MPY_REGION_SHARED | MPY_REGION_FILE | MPY_REGION_LOCKED | MPY_REGION_LOCKED_ON_FAULT;
-    return !(r->flags & at_once);
+    const int is_block = r->hi > MPY_ARENA_LO && r->lo < MPY_HEAP_LO;
+    return !(r->flags & at_once) && !is_block;
 }
 
 static const mpy_image_region_t *region_of(const mpy_image_t *im, uint64_t address) {
@@ -110,8 +120,8 @@ static int fill(mpy_pending_item_t *item) {
             events();
             return 0;
         }
-        /* EEXIST: it is there. ENOENT: it is unmapped, and the event is on its way. */
-        if (copy.copy <= 0 && r != -EEXIST && r != -ENOENT) {
+        /* ENOENT: it is unmapped, and the event is on its way */
+        if (copy.copy <= 0 && r != -ENOENT) {
             char line[128];
             snprintf(line, sizeof line, "memory at %#lx cannot be restored: %s", (unsigned long)copy.dst, strerror(-r));
             fail(line);
@@ -227,6 +237,7 @@ int mpy_lazy_start(const mpy_image_t *newest, char *error, size_t n) {
         if (can_be_late(&newest->regions[i]) && watch(&newest->regions[i]))
             return mpy_reason(error, n, "userfaultfd(2) does not serve the memory at %#lx: %s",
                               (unsigned long)newest->regions[i].lo, strerror(errno));
+    prctl(PR_SET_THP_DISABLE, no_huge_pages & 1, no_huge_pages & 2, 0, 0);
     mpy_memory_missing = 1;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from compiling import Programs, build
 from jobs import BIN, PROGRAMS, Job, manapy, oks
+from manapy.ckpt.store import publish
 from phases import BESIDE, STANDING
 
 RANKS, MEGABYTES = 2, 96
@@ -51,6 +52,49 @@ def test_checkpoint_while_memory_is_read(saved: tuple[Job, Path, Path], options:
     act.touch()
     job.restart(options=LAZY)
     assert oks(job.finish()) == RANKS
+
+
+HUGE = """
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+enum { MIB = 1 << 20, PAGE = 4096, BYTES = 6 * MIB, HOLE = MIB - PAGE };
+static void until(const char *file) { while (access(file, F_OK)) usleep(1000); }
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    char *all = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < BYTES; i += PAGE) if (i != HOLE) all[i] = (char)(i / PAGE * 7 + 1);
+    puts("ready"), fflush(stdout);
+    until(argv[1]);
+    int bad = mlock(all + 5 * MIB / 2, PAGE) || madvise(all, BYTES, MADV_HUGEPAGE);
+    puts("locked"), fflush(stdout);
+    until(argv[2]);
+    for (int i = 0; i < BYTES; i += PAGE) bad |= all[i] != (i == HOLE ? 0 : (char)(i / PAGE * 7 + 1));
+    puts(bad ? "FAILED" : "ok");
+    return MPI_Finalize();
+}
+"""
+
+
+def test_memory_that_is_there_at_once_is_no_part_of_huge_pages(
+    make_job: Callable[..., Job], c_program: Programs, tmp_path: Path
+) -> None:
+    """A locked page comes at once, and with it its whole run, which begins in the middle of a huge page."""
+    source, locks, checks = tmp_path / "huge.c", tmp_path / "locks", tmp_path / "checks"
+    source.write_text(HUGE)
+    job = make_job(1)
+    job.start(c_program(source), locks, checks, options=("--dirty", "auto"))
+    job.wait_for("ready")
+    job.checkpoint()
+    locks.touch()
+    job.wait_for("locked")
+    assert publish.read_manifest(job.checkpoint()).ranks[0].kept > 0
+    job.kill()
+    checks.touch()
+    job.restart(options=LAZY)
+    assert oks(job.finish()) == 1
 
 
 def test_image_is_removed_meanwhile(saved: tuple[Job, Path, Path]) -> None:

@@ -122,6 +122,17 @@ def test_restart_from_background(make_job: Callable[..., Job], built: Callable[[
     assert "the job was paused for" in log and "written while the job was paused" not in log
 
 
+@pytest.mark.parametrize("kind", ["state_memory.c", "state_threads.py", "state_numpy.py"])
+def test_lazy_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    """Most memory comes when the program runs again."""
+    job = make_job(1)
+    go = start(job, built(kind))
+    job.checkpoint()
+    job.kill()
+    job.restart(options=["--lazy"])
+    finished(job, go)
+
+
 FULL_EVERY = 10  # the default
 
 

@@ -127,6 +127,25 @@ static void sizes_check(void) {
     for (unsigned long i = 0; i < 8ul << 20; i += PAGE) if (huge[i] != 'H') { CHECK(!"huge"); break; }
 }
 
+/* ---- huge pages that end where memory of another kind begins ---- */
+
+enum { HUGE_BYTES = 4 << 20, BESIDE_BYTES = 64 << 10 };
+static char *huge_part;
+static void neighbours_set_up(void) {
+    char *room = mmap(NULL, HUGE_BYTES + BESIDE_BYTES, PROT_NONE, ANON, -1, 0); /* aligned to 2 MiB */
+    huge_part = mmap(room, HUGE_BYTES, RW, ANON | MAP_FIXED, -1, 0);
+    madvise(huge_part, HUGE_BYTES, MADV_HUGEPAGE);
+    mmap(room + HUGE_BYTES, BESIDE_BYTES, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    for (unsigned long i = 0; i < HUGE_BYTES + BESIDE_BYTES; i += PAGE) room[i] = (char)(i / PAGE * 7 + 1);
+}
+static void neighbours_check(void) {
+    for (unsigned long i = 0; i < HUGE_BYTES + BESIDE_BYTES; i += PAGE)
+        if (huge_part[i] != (char)(i / PAGE * 7 + 1)) {
+            printf("FAILED neighbours: page %lu\n", i / PAGE), failures++;
+            break;
+        }
+}
+
 /* ---- files ---- */
 
 static char *private_map, *shared_map, *read_only, *anonymous_shared, *second_view, *second_reader, *past_end;
@@ -360,4 +379,4 @@ static void holes_check(void) {
 }
 
 MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(guards), STATE(protections),
-     STATE(generated_code), STATE(addresses), STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))
+     STATE(generated_code), STATE(addresses), STATE(sizes), STATE(neighbours), STATE(files), STATE(arenas), STATE(collisions))
