@@ -160,7 +160,7 @@ static void call_before(void) {
 /* A failure cannot undo anything here: it is said, and the others are called. */
 static void call_after(int moment) {
     char text[sizeof why + 16], line[sizeof CALLBACKS->running + sizeof text];
-    mpy_cuda_return();
+    mpy_cuda_return(moment == MANAPY_AFTER_RESTART);
     int n = of_moment(moment);
     for (int i = 0; i < n; i++) {
         if (!is_registered(&todo[i]) || call(&todo[i], text, sizeof text) == 0) continue;

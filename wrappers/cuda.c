@@ -8,8 +8,10 @@
  * Invariants
  *  1. The driver's library is never loaded here: without it the program has nothing on a GPU. Whatever else keeps a
  *     device open is found, and named, when manapy looks for what cannot be saved.
- *  2. From mpy_cuda_leave to mpy_cuda_return all calls of CUDA wait, in all threads. So a program whose GPU cannot come
- *     back is ended, with one line.
+ *  2. From mpy_cuda_leave to mpy_cuda_return all calls of CUDA wait, in all threads. So nothing here may need a lock
+ *     that a thread in a call of CUDA can have (the loader's), and a program whose GPU cannot come back is ended.
+ *  3. That is said at once, but done later if the GPU may come back: another process may have its memory for a moment;
+ *     and the image may still be written beside the program, which would end with it.
  */
 #define _GNU_SOURCE
 #include "cuda.h"
@@ -17,6 +19,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <manapy/boundary.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,10 +32,16 @@
 #define MPY_GPUS "/proc/driver/nvidia/gpus" /* a folder for each GPU of the host, by its address on the bus */
 #endif
 
+#ifndef MPY_GPU
+#define MPY_GPU "/dev/nvidia%d"
+#endif
+
 enum { MOST = 64 }; /* GPUs of a host */
+enum { OUT_OF_MEMORY = 2, AGAIN_MS = 500, TRIES = 120 };
 
 typedef struct { uint8_t bytes[16]; } uuid_t; /* CUuuid */
 typedef struct { uuid_t from, to; } pair_t;   /* CUcheckpointGpuPair */
+typedef struct { uint32_t timeout_ms, reserved[15]; } lock_t; /* CUcheckpointLockArgs */
 typedef struct {                              /* CUcheckpointRestoreArgs */
     pair_t *pairs;
     uint32_t count;
@@ -44,11 +53,12 @@ typedef struct {
     int (*get_count)(int *);
     int (*get)(int *, int);
     int (*get_uuid)(uuid_t *, int);
-    int (*lock)(int, void *), (*checkpoint)(int, void *), (*restore)(int, restore_t *), (*unlock)(int, void *);
+    int (*lock)(int, lock_t *), (*checkpoint)(int, void *), (*restore)(int, restore_t *), (*unlock)(int, void *);
 } driver_t;
 
 typedef struct { int count; uuid_t uuids[MOST]; } gpus_t;
 
+static driver_t driver;            /* found before calls wait */
 static gpus_t of_host, of_program; /* at the checkpoint */
 
 /* Returns whether the program has loaded the driver's library. Functions that it lacks are NULL. */
@@ -87,20 +97,32 @@ static bool read_uuid(const char *text, uuid_t *uuid) {
     return digits == 32;
 }
 
-/* The GPUs of this host, in the order of their addresses. None if they cannot be told. */
+/* May the program use it? A batch system allows it those of its allocation. */
+static bool is_allowed(int minor) {
+    char path[512];
+    snprintf(path, sizeof path, MPY_GPU, minor);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+/* The GPUs of this host that the program may use, in the order of their addresses. None if they cannot be told. */
 static void read_host(gpus_t *gpus) {
     struct dirent **folders;
     gpus->count = 0;
     int n = scandir(MPY_GPUS, &folders, NULL, alphasort);
     for (int i = 0; i < n; i++) {
-        char path[512], line[256], *uuid;
+        char path[512], line[256], *text;
+        int minor = -1, has_uuid = 0;
         snprintf(path, sizeof path, "%s/%s/information", MPY_GPUS, folders[i]->d_name);
         FILE *file = fopen(path, "re");
         while (file != NULL && gpus->count < MOST && fgets(line, sizeof line, file) != NULL)
-            if (!strncmp(line, "GPU UUID:", 9) && (uuid = strstr(line, "GPU-")) != NULL &&
-                read_uuid(uuid + 4, &gpus->uuids[gpus->count]))
-                gpus->count++;
+            if (!strncmp(line, "GPU UUID:", 9) && (text = strstr(line, "GPU-")) != NULL)
+                has_uuid = read_uuid(text + 4, &gpus->uuids[gpus->count]);
+            else
+                sscanf(line, "Device Minor: %d", &minor);
         if (file != NULL) fclose(file);
+        gpus->count += has_uuid && is_allowed(minor);
         free(folders[i]);
     }
     if (n >= 0) free(folders);
@@ -122,7 +144,8 @@ static int position(const gpus_t *gpus, const uuid_t *uuid) {
     return -1;
 }
 
-/* On another host the program's GPUs are those that have the places of the old ones. Returns the number of pairs. */
+/* Elsewhere the program's GPUs are those that have the places of the old ones, among those that it may use. Returns the
+ * number of pairs. */
 static int pair_up(const gpus_t *now, pair_t pairs[MOST]) {
     int moved = 0, n = 0;
     for (int i = 0; i < of_program.count; i++) {
@@ -136,42 +159,63 @@ static int pair_up(const gpus_t *now, pair_t pairs[MOST]) {
 
 /* ---- the steps ---- */
 
+static void end(const char *what, int result) {
+    char why[160], line[320];
+    explain(&driver, result, why, sizeof why);
+    snprintf(line, sizeof line, "%s: it %s", what, why);
+    MPY_LOWER->svc->die(line, 1);
+}
+
+static int unlock_and_fail(void) {
+    int result = driver.unlock(getpid(), NULL);
+    if (result != 0) end("CUDA does not go on after a checkpoint that has failed", result);
+    return -1;
+}
+
 int mpy_cuda_leave(char *text, size_t n) {
-    driver_t d = {0};
-    if (!find(&d) || read_program(&d, &of_program) < 0) return 0;
-    if (d.lock == NULL || d.checkpoint == NULL || d.restore == NULL || d.unlock == NULL) {
+    mpy_callbacks_t *callbacks = &MPY_UPPER->callbacks;
+    lock_t limit = {.timeout_ms = callbacks->limit_ms};
+    driver_t *d = &driver;
+    if (!find(d) || read_program(d, &of_program) < 0) return 0;
+    if (d->lock == NULL || d->checkpoint == NULL || d->restore == NULL || d->unlock == NULL) {
         snprintf(text, n, "is not possible: the NVIDIA driver is too old; version 570 and later can save what is on a "
                           "GPU");
         return -1;
     }
     read_host(&of_host);
-    int result = d.lock(getpid(), NULL);
-    if (result != 0) return explain(&d, result, text, n), -1;
-    result = d.checkpoint(getpid(), NULL);
-    if (result != 0) {
-        explain(&d, result, text, n);
-        d.unlock(getpid(), NULL);
-        return -1;
+    int result = d->lock(getpid(), &limit);
+    if (result != 0) return explain(d, result, text, n), -1;
+    if (callbacks->end != MPY_CALL_OPEN) { /* the checkpoint was given up meanwhile */
+        snprintf(text, n, "came too late");
+        return unlock_and_fail();
     }
-    MPY_UPPER->callbacks.gpu = 1;
-    return 0;
+    callbacks->gpu = 1;
+    result = d->checkpoint(getpid(), NULL);
+    if (result == 0) return 0;
+    callbacks->gpu = 0;
+    explain(d, result, text, n);
+    return unlock_and_fail();
 }
 
-void mpy_cuda_return(void) {
-    driver_t d = {0};
+static const char not_back[] = "what was on the GPU cannot be brought back";
+
+void mpy_cuda_return(int restarted) {
+    mpy_callbacks_t *callbacks = &MPY_UPPER->callbacks;
     gpus_t now;
     pair_t pairs[MOST];
-    char why[160], line[320];
-    if (!MPY_UPPER->callbacks.gpu || !find(&d)) return;
+    int result, tries = 0;
+    if (!callbacks->gpu) return;
     read_host(&now);
     restore_t to = {.pairs = pairs, .count = (uint32_t)pair_up(&now, pairs)};
-    int result = d.restore(getpid(), to.count > 0 ? &to : NULL);
-    if (result == 0) result = d.unlock(getpid(), NULL);
-    if (result != 0) {
-        explain(&d, result, why, sizeof why);
-        snprintf(line, sizeof line, "what was on the GPU cannot be brought back: it %s; it needs a GPU of the same "
-                                    "kind with as much free memory", why);
-        MPY_LOWER->svc->die(line, 1);
+    while ((result = driver.restore(getpid(), to.count > 0 ? &to : NULL)) != 0 && tries < TRIES &&
+           (result == OUT_OF_MEMORY || !restarted)) {
+        char why[160], line[320];
+        explain(&driver, result, why, sizeof why);
+        snprintf(line, sizeof line, "%s: it %s; trying again for a minute", not_back, why);
+        if (tries++ == 0) MPY_LOWER->svc->say(line);
+        usleep(1000 * AGAIN_MS);
     }
-    MPY_UPPER->callbacks.gpu = 0;
+    if (result == 0) result = driver.unlock(getpid(), NULL);
+    if (result != 0) end(not_back, result);
+    callbacks->gpu = 0;
 }

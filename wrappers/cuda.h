@@ -9,6 +9,6 @@
 int mpy_cuda_leave(char *text, size_t n);
 
 /* The opposite. If that is not possible, ends the job. */
-void mpy_cuda_return(void);
+void mpy_cuda_return(int restarted);
 
 #endif

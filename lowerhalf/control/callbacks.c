@@ -26,7 +26,11 @@ enum { LOOK_MS = 5, KNOCK_MS = 100 };
 
 #define CALLBACKS (&MPY_UPPER->callbacks)
 
-void mpy_callbacks_expect(bool may, bool gpu) { CALLBACKS->expected = may && (CALLBACKS->registered > 0 || gpu); }
+/* Also if those of the last checkpoint still run: the driver of a GPU may just be bringing back what was on it. */
+void mpy_callbacks_expect(bool may, bool gpu) {
+    CALLBACKS->expected =
+        may && (CALLBACKS->registered > 0 || gpu || CALLBACKS->gpu || CALLBACKS->state != MPY_CALL_NONE);
+}
 bool mpy_callbacks_expected(void) { return CALLBACKS->expected; }
 bool mpy_callbacks_missed(void) { return CALLBACKS->registered > 0 && !CALLBACKS->expected; }
 
@@ -85,6 +89,7 @@ static int wait_until_held(int ms, char *error, size_t n) {
 int mpy_callbacks_before(int ms, char *error, size_t n) {
     CALLBACKS->refused = 0;
     CALLBACKS->end = MPY_CALL_OPEN;
+    CALLBACKS->limit_ms = (uint32_t)ms;
     __atomic_store_n(&CALLBACKS->state, MPY_CALL_ASKED, __ATOMIC_SEQ_CST);
     mpy_clockside_wake();
     return wait_until_held(ms, error, n);

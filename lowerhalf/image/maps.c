@@ -4,8 +4,9 @@
  *
  * Invariants
  *  1. The upper half consists of the arena, except the lower block and the parts that every lower half creates anew
- *     (code page, proxy vDSO, service stack). If the program is linked without -pie, or has chosen addresses below the
- *     arena, all memory below the arena also belongs to it.
+ *     (code page, proxy vDSO, service stack). For a program linked without -pie, memory below 4 GiB also belongs to it,
+ *     and so does what it has mapped below the arena at addresses that it chose. Other memory there may be the lower
+ *     half's: with `ulimit -s unlimited` the kernel places libraries there.
  *  2. Each call that changes advice or mappings is counted when it is done (mpy_memory_calls), except mprotect, which
  *     only splits mappings. So advice that was read after a count is right while the program is halted with that count.
  */
@@ -25,16 +26,25 @@
 #include <sys/mman.h>
 
 /* A mapping can cross the border of a window, because the kernel merges neighbours. */
-static const struct {
-    uint64_t lo, hi;
-} windows[] = {{0, MPY_ARENA_LO}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
-enum { WINDOWS = sizeof windows / sizeof *windows };
+typedef struct windows {
+    mpy_range_t items[3 + MPY_LOW_MAX]; /* ascending */
+    size_t n;
+} windows_t;
 
-/* Cut `m` down to window i; false if nothing is left. */
-static int clip(mpy_map_t *m, int i) {
-    if (i == 0 && !mpy_low_in_upper()) return 0;
-    uint64_t lo = m->lo > windows[i].lo ? m->lo : windows[i].lo;
-    m->hi = m->hi < windows[i].hi ? m->hi : windows[i].hi;
+static windows_t windows_of_the_program(void) {
+    const mpy_range_t blocks = {MPY_UPPER_ADDR, MPY_CODE_ADDR}, arena = {MPY_HEAP_LO, MPY_ARENA_HI};
+    windows_t w = {.n = 0};
+    if (MPY_TRAP->low_exec) w.items[w.n++] = (mpy_range_t){0, MPY_LOW_END};
+    for (uint32_t i = 0; i < MPY_TRAP->nlow; i++) w.items[w.n++] = MPY_TRAP->low[i];
+    w.items[w.n++] = blocks;
+    w.items[w.n++] = arena;
+    return w;
+}
+
+/* Cut `m` down to a window; false if nothing is left. */
+static int clip(mpy_map_t *m, const mpy_range_t *window) {
+    uint64_t lo = m->lo > window->lo ? m->lo : window->lo;
+    m->hi = m->hi < window->hi ? m->hi : window->hi;
     if (lo >= m->hi) return 0;
     m->offset += lo - m->lo;
     m->lo = lo;
@@ -67,13 +77,14 @@ static int keep(const mpy_proc_map_t *read, mpy_map_t *m) {
 long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
     mpy_proc_maps_t maps = mpy_proc_maps_open(0);
     mpy_proc_map_t read;
+    const windows_t windows = windows_of_the_program();
     size_t capacity = 0;
     long count = 0;
     int more_lines;
     *out = NULL;
     if (!maps.file) return mpy_reason(error, n, "cannot read /proc/self/maps: %s", strerror(errno));
     while ((more_lines = mpy_proc_maps_next(&maps, &read)) > 0) {
-        if ((size_t)count + WINDOWS > capacity) {
+        if ((size_t)count + windows.n > capacity) {
             capacity = 2 * capacity + 256;
             mpy_map_t *more = realloc(*out, capacity * sizeof **out);
             if (!more) { mpy_reason(error, n, "out of memory"); goto failed; }
@@ -81,9 +92,9 @@ long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
         }
         mpy_map_t whole, part;
         if (keep(&read, &whole)) { mpy_reason(error, n, "out of memory"); goto failed; }
-        for (int i = 0; i < WINDOWS; i++) {
+        for (size_t i = 0; i < windows.n; i++) {
             part = whole;
-            if (!clip(&part, i)) continue;
+            if (!clip(&part, &windows.items[i])) continue;
             part.path = strdup(whole.path);
             if (!part.path) { free(whole.path); mpy_reason(error, n, "out of memory"); goto failed; }
             (*out)[count++] = part;

@@ -6,7 +6,8 @@
  * are aligned to 2 MiB so that the kernel can use huge pages.
  *
  * Invariants
- *  1. All state is in the trap block and in the table that it points to, under the lock. Handlers run with every signal
+ *  1. All state is in the trap block and in the table that it points to, under the lock (ranges below the arena, too:
+ *     others read them without it, when the program is halted). Handlers run with every signal
  *     blocked, so the holder is never interrupted by a handler that needs the lock.
  *  2. A range in the free list is unmapped, except for mappings that the program itself made there with MAP_FIXED
  *     (those are removed from the list). So callers still map with MAP_FIXED_NOREPLACE and retry.
@@ -53,36 +54,53 @@ int mpy_arena_init(void) {
     return table == MPY_HEAP_LO ? 0 : -1;
 }
 
-static void remove_at(uint32_t i) {
-    mpy_trapstate_t *s = MPY_TRAP;
-    for (s->nfree--; i < s->nfree; i++) s->free[i] = s->free[i + 1];
+/* Ranges that are ascending, disjoint and not adjacent. */
+typedef struct list { mpy_range_t *at; uint32_t *n, max; } list_t;
+
+static list_t free_ranges(void) { return (list_t){MPY_TRAP->free, &MPY_TRAP->nfree, MPY_FREE_MAX}; }
+static list_t low_ranges(void) { return (list_t){MPY_TRAP->low, &MPY_TRAP->nlow, MPY_LOW_MAX}; }
+
+static void remove_at(list_t l, uint32_t i) {
+    for (--*l.n; i < *l.n; i++) l.at[i] = l.at[i + 1];
 }
 
-static void insert_at(uint32_t i, uint64_t lo, uint64_t hi) {
-    mpy_trapstate_t *s = MPY_TRAP;
-    if (s->nfree == MPY_FREE_MAX) return; /* invariant 3 */
-    for (uint32_t j = s->nfree++; j > i; j--) s->free[j] = s->free[j - 1];
-    s->free[i] = (mpy_range_t){lo, hi};
-    if (hi - lo > s->largest_free) s->largest_free = hi - lo;
+static int insert_at(list_t l, uint32_t i, uint64_t lo, uint64_t hi) { /* 0: it is full */
+    if (*l.n == l.max) return 0;
+    for (uint32_t j = (*l.n)++; j > i; j--) l.at[j] = l.at[j - 1];
+    l.at[i] = (mpy_range_t){lo, hi};
+    return 1;
 }
 
-static uint32_t first_ending_after(uint64_t lo) { /* index of the first range with hi > lo */
-    uint32_t a = 0, b = MPY_TRAP->nfree;
+static uint32_t first_ending_after(list_t l, uint64_t lo) { /* index of the first range with hi > lo */
+    uint32_t a = 0, b = *l.n;
     while (a < b) {
         uint32_t m = (a + b) / 2;
-        if (MPY_TRAP->free[m].hi <= lo) a = m + 1; else b = m;
+        if (l.at[m].hi <= lo) a = m + 1; else b = m;
     }
     return a;
 }
 
-static void carve(uint64_t lo, uint64_t hi) {
-    mpy_trapstate_t *s = MPY_TRAP;
-    for (uint32_t i = first_ending_after(lo); i < s->nfree && s->free[i].lo < hi;) {
-        mpy_range_t r = s->free[i];
-        remove_at(i);
-        if (r.lo < lo) insert_at(i++, r.lo, lo);
-        if (hi < r.hi) insert_at(i++, hi, r.hi);
+/* Takes [lo, hi) out of the ranges. 0: part of the rest was lost. */
+static int carve(list_t l, uint64_t lo, uint64_t hi) {
+    int all = 1;
+    for (uint32_t i = first_ending_after(l, lo); i < *l.n && l.at[i].lo < hi;) {
+        mpy_range_t r = l.at[i];
+        remove_at(l, i);
+        if (r.lo < lo) all &= insert_at(l, i++, r.lo, lo);
+        if (hi < r.hi) all &= insert_at(l, i++, hi, r.hi);
     }
+    return all;
+}
+
+/* Takes out the ranges that meet [*lo, *hi), and makes it as long as all of them. Returns where to insert it. */
+static uint32_t gather(list_t l, uint64_t *lo, uint64_t *hi) {
+    uint32_t i = first_ending_after(l, *lo - 1); /* includes a range that ends exactly at lo */
+    while (i < *l.n && l.at[i].lo <= *hi) {
+        if (l.at[i].lo < *lo) *lo = l.at[i].lo;
+        if (l.at[i].hi > *hi) *hi = l.at[i].hi;
+        remove_at(l, i);
+    }
+    return i;
 }
 
 static void release(uint64_t lo, uint64_t hi) {
@@ -90,13 +108,12 @@ static void release(uint64_t lo, uint64_t hi) {
     if (lo < MPY_HEAP_LO + TABLE_BYTES) lo = MPY_HEAP_LO + TABLE_BYTES;
     if (hi > s->arena_next) hi = s->arena_next;
     if (lo >= hi) return;
-    uint32_t i = first_ending_after(lo - 1); /* includes a range that ends exactly at lo */
-    while (i < s->nfree && s->free[i].lo <= hi) {
-        if (s->free[i].lo < lo) lo = s->free[i].lo;
-        if (s->free[i].hi > hi) hi = s->free[i].hi;
-        remove_at(i);
+    uint32_t i = gather(free_ranges(), &lo, &hi);
+    if (hi == s->arena_next) {
+        s->arena_next = lo;
+    } else if (insert_at(free_ranges(), i, lo, hi) && hi - lo > s->largest_free) { /* else: invariant 3 */
+        s->largest_free = hi - lo;
     }
-    if (hi == s->arena_next) s->arena_next = lo; else insert_at(i, lo, hi);
 }
 
 uint64_t mpy_arena_take(uint64_t bytes) {
@@ -110,7 +127,7 @@ uint64_t mpy_arena_take(uint64_t bytes) {
         if (s->free[i].hi - s->free[i].lo > largest) largest = s->free[i].hi - s->free[i].lo;
         if (i + 1 == s->nfree) s->largest_free = largest; /* all ranges have been checked */
         uint64_t lo = (s->free[i].lo + align - 1) & ~(align - 1);
-        if (lo + bytes <= s->free[i].hi) { found = lo; carve(lo, lo + bytes); break; }
+        if (lo + bytes <= s->free[i].hi) { found = lo; carve(free_ranges(), lo, lo + bytes); break; }
     }
     if (!found) {
         uint64_t lo = (s->arena_next + align - 1) & ~(align - 1);
@@ -130,12 +147,12 @@ int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
     uint64_t hi = MPY_PAGE_UP(lo + bytes);
     if (lo < MPY_HEAP_LO || lo >= MPY_ARENA_HI || !bytes || bytes > MPY_ARENA_HI - lo) return 0;
     lock();
-    uint32_t i = first_ending_after(lo);
+    uint32_t i = first_ending_after(free_ranges(), lo);
     int ok = lo >= s->arena_next; /* above all ranges that were ever allocated */
     if (!ok && i < s->nfree && s->free[i].lo <= lo)
         ok = s->free[i].hi >= hi || (s->free[i].hi == s->arena_next && hi > s->arena_next);
     if (ok) {
-        carve(lo, hi);
+        carve(free_ranges(), lo, hi);
         if (hi > s->arena_next) {
             uint64_t gap = s->arena_next;
             s->arena_next = hi;
@@ -156,11 +173,27 @@ void mpy_arena_claim(uint64_t lo, uint64_t bytes) {
     uint64_t hi = MPY_PAGE_UP(lo + bytes);
     if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return;
     lock();
-    carve(lo, hi);
+    carve(free_ranges(), lo, hi);
     if (hi > MPY_TRAP->arena_next) {
         uint64_t gap = MPY_TRAP->arena_next;
         MPY_TRAP->arena_next = hi;
         if (gap < lo) release(gap, lo);
     }
     unlock();
+}
+
+int mpy_arena_low_add(uint64_t lo, uint64_t bytes) {
+    uint64_t hi = MPY_PAGE_UP(lo + bytes);
+    lock();
+    uint32_t i = gather(low_ranges(), &lo, &hi);
+    int ok = insert_at(low_ranges(), i, lo, hi);
+    unlock();
+    return ok;
+}
+
+int mpy_arena_low_remove(uint64_t lo, uint64_t bytes) {
+    lock();
+    int ok = carve(low_ranges(), lo, MPY_PAGE_UP(lo + bytes));
+    unlock();
+    return ok;
 }

@@ -16,4 +16,7 @@ uint64_t mpy_arena_take(uint64_t bytes);          /* address of a free range, or
 int mpy_arena_take_at(uint64_t lo, uint64_t bytes); /* exactly this range; 0 if part of it is taken */
 void mpy_arena_give(uint64_t lo, uint64_t bytes); /* the range was unmapped */
 void mpy_arena_claim(uint64_t lo, uint64_t bytes); /* the program itself maps memory there */
+/* Memory that the program has mapped below the arena. 0: the table is full. */
+int mpy_arena_low_add(uint64_t lo, uint64_t bytes);
+int mpy_arena_low_remove(uint64_t lo, uint64_t bytes);
 #endif

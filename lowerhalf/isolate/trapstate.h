@@ -15,6 +15,7 @@
 
 /* Between two free ranges there is a mapping; the kernel allows 65530 mappings (vm.max_map_count) by default. */
 #define MPY_FREE_MAX (1u << 20)
+#define MPY_LOW_MAX 256u
 #define MPY_SIGNALS 65
 #define MPY_IDS_MAX 4096
 #define MPY_PTS_MAX 64 /* pseudo-terminals of a rank's tree */
@@ -52,7 +53,7 @@ typedef struct mpy_trapstate {
     uint32_t arena_busy;
     uint32_t nfree;
     uint64_t arena_next; /* bump pointer */
-    /* address of a mapping that the program made above the arena, where no image can save it; 0: none */
+    /* address of a mapping of the program that no image can save: above the arena, or code below it; 0: none */
     uint64_t foreign;
     uint64_t brk_lo, brk_now, brk_max;
     uint64_t stack_lo, stack_hi; /* the main thread's */
@@ -67,7 +68,8 @@ typedef struct mpy_trapstate {
     uint32_t lock_future; /* flags of mlockall(2) for future mappings */
     uint32_t below_mpi;   /* this process of a tree is below the MPI process */
     uint32_t fork_advice; /* the program has advised about fork(2) once: a forked process may lack some memory */
-    uint32_t low_memory;  /* the program has mapped memory below the arena */
+    uint32_t nlow;
+    mpy_range_t low[MPY_LOW_MAX]; /* what the program has mapped below the arena; ascending, disjoint, not adjacent */
     mpy_range_t *free;     /* ascending, disjoint, not adjacent; MPY_FREE_MAX of them, the arena's first mapping */
     uint64_t largest_free; /* upper limit of the sizes of free ranges; may be too large */
 } mpy_trapstate_t;
@@ -75,12 +77,14 @@ typedef struct mpy_trapstate {
 #define MPY_TRAP ((mpy_trapstate_t *)MPY_TRAP_ADDR)
 _Static_assert(sizeof(mpy_trapstate_t) <= MPY_CODE_ADDR - MPY_TRAP_ADDR, "trap block too large");
 
-/* Does what is mapped below the arena belong to the upper half? The program, or memory at addresses that it chose. */
-static inline int mpy_low_in_upper(void) { return MPY_TRAP->low_exec || MPY_TRAP->low_memory; }
-
-/* Is this an address of the upper half: in the arena, or below it if the program has something there? */
+/* Is this an address of the upper half: in the arena, below 4 GiB if the program is there, or in other memory below the
+ * arena that the program has mapped? */
 static inline int mpy_in_upper(uint64_t at) {
-    return at < MPY_ARENA_HI && (at >= MPY_ARENA_LO || mpy_low_in_upper());
+    if (at >= MPY_ARENA_LO) return at < MPY_ARENA_HI;
+    if (at < MPY_LOW_END && MPY_TRAP->low_exec) return 1;
+    for (uint32_t i = 0; i < MPY_TRAP->nlow; i++)
+        if (at >= MPY_TRAP->low[i].lo && at < MPY_TRAP->low[i].hi) return 1;
+    return 0;
 }
 
 #endif

@@ -22,7 +22,7 @@
  *
  * Invariants
  *  1. Everything that the upper half maps lies in the arena or below it. Of the lower half only the blocks named here
- *     lie there.
+ *     lie in the arena. Below it the trap block has a list of what is the upper half's.
  *  2. A thread is "in the lower half" from the store t->in_lower = 1 to the store t->in_lower = 0. A snapshot is taken
  *     only when no upper thread is.
  *  3. After storing in_lower = 1 a wrapper reads lower->phase again. The control thread stores phase, executes
@@ -198,6 +198,7 @@ typedef struct mpy_callbacks {
     volatile uint32_t refused;    /* one of before_checkpoint has refused it: `reason` says why */
     uint32_t expected;            /* there is something to call in this checkpoint (lower half) */
     volatile uint32_t gpu;        /* what was on the program's GPUs is in its memory meanwhile (wrappers/cuda.c) */
+    uint32_t limit_ms;            /* how long the lower half waits until the main thread is held */
     int32_t knock;                /* a signal that brings the main thread to a safe point; 0: none */
     void (*at_call)(void);        /* the calling thread is about to wait in a call of MPI: a safe point */
     char running[160];            /* the callback that runs, for messages */

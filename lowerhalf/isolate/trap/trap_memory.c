@@ -5,8 +5,9 @@
  *
  * Invariants
  *  1. A mapping without MAP_FIXED is placed in the arena: at its hint if that is a free range there, as the kernel does
- *     (allocators extend memory in place so). MAP_FIXED is obeyed, and so is a hint between 4 GiB and the arena: CUDA
- *     and others need addresses that they have chosen.
+ *     (allocators extend memory in place so). MAP_FIXED is obeyed, and so is a hint between 4 GiB and the arena, for
+ *     what is no code: CUDA and others need addresses that they have chosen. (System calls of code there are not
+ *     trapped: with `ulimit -s unlimited` the lower half's own libraries may be there.)
  *  2. brk never reaches the kernel: otherwise both libcs would share one break and corrupt each other's heap.
  */
 #include "base/page.h"
@@ -27,18 +28,25 @@
 static int in_arena(uint64_t a) { return a >= MPY_HEAP_LO && a < MPY_ARENA_HI; }
 
 /* Memory is at an address that the program has chosen. */
-static void placed(uint64_t at, uint64_t bytes) {
+static void placed(uint64_t at, uint64_t bytes, long prot) {
     mpy_arena_claim(at, bytes);
-    if (at + bytes <= MPY_ARENA_LO) MPY_TRAP->low_memory = 1;
-    else if (!in_arena(at)) MPY_TRAP->foreign = at;
+    if (in_arena(at) || (MPY_TRAP->low_exec && at + bytes <= MPY_LOW_END)) return;
+    if (at + bytes > MPY_ARENA_LO || prot & PROT_EXEC_ || !mpy_arena_low_add(at, bytes)) MPY_TRAP->foreign = at;
+}
+
+/* The program's memory at these addresses is gone. */
+static void removed(uint64_t at, uint64_t bytes) {
+    if (in_arena(at)) mpy_arena_give(at, bytes);
+    else if (at < MPY_ARENA_LO && !mpy_arena_low_remove(at, bytes)) MPY_TRAP->foreign = at;
 }
 
 /* The hint of an mmap(2), obeyed although it is outside the arena. Returns 0 if something else is there. */
 static long mmap_below_arena(const mpy_trap_t *t, uint64_t hint) {
     if (hint < MPY_LOW_END || hint >= MPY_ARENA_LO || (uint64_t)t->a[1] > MPY_ARENA_LO - hint) return 0;
+    if (t->a[2] & PROT_EXEC_) return 0;
     long r = mpy_sys6(SYS_mmap, (long)hint, t->a[1], t->a[2], t->a[3] | FIXED_NOREPLACE, t->a[4], t->a[5]);
     if (r == EEXIST_) return 0;
-    if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1]);
+    if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1], t->a[2]);
     return r;
 }
 
@@ -54,7 +62,7 @@ long mpy_trap_mmap(mpy_trap_t *t) {
     if (t->a[2] & PROT_EXEC_ && !(t->a[3] & ANONYMOUS)) mpy_foreign_check((int)t->a[4]);
     if (t->a[3] & (FIXED | FIXED_NOREPLACE)) {
         long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
-        if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1]);
+        if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1], t->a[2]);
         return r;
     }
     uint64_t hint = MPY_PAGE_UP((uint64_t)t->a[0]);
@@ -73,7 +81,7 @@ long mpy_trap_mmap(mpy_trap_t *t) {
 
 long mpy_trap_munmap(mpy_trap_t *t) {
     long r = mpy_sys(SYS_munmap, t->a[0], t->a[1]);
-    if (r == 0 && in_arena((uint64_t)t->a[0])) mpy_arena_give((uint64_t)t->a[0], (uint64_t)t->a[1]);
+    if (r == 0) removed((uint64_t)t->a[0], (uint64_t)t->a[1]);
     return r;
 }
 
@@ -84,8 +92,8 @@ long mpy_trap_mremap(mpy_trap_t *t) {
     if (flags & MREMAP_FIXED) {
         long r = mpy_sys6(SYS_mremap, t->a[0], t->a[1], t->a[2], flags, t->a[4], 0);
         if (mpy_sys_failed(r)) return r;
-        placed((uint64_t)r, bytes);
-        if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
+        placed((uint64_t)r, bytes, 0);
+        if (!(flags & MREMAP_DONTUNMAP)) removed(old, old_bytes);
         return r;
     }
     /* In place, if the addresses after it are free. The kernel doesn't know about ranges that are reserved but not
@@ -99,7 +107,8 @@ long mpy_trap_mremap(mpy_trap_t *t) {
         if (mpy_sys_failed(r) && more && in_arena(old)) mpy_arena_give(old + old_bytes, more);
     }
     if (!mpy_sys_failed(r)) {
-        if (bytes < old_bytes && in_arena(old)) mpy_arena_give(old + bytes, old_bytes - bytes);
+        if (bytes < old_bytes) removed(old + bytes, old_bytes - bytes);
+        else if (more && !in_arena(old)) placed(old + old_bytes, more, 0);
         return r;
     }
     if (r != ENOMEM_) return r;
@@ -108,7 +117,7 @@ long mpy_trap_mremap(mpy_trap_t *t) {
     if (!at) return ENOMEM_;
     r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], flags | MREMAP_FIXED, at);
     if (mpy_sys_failed(r)) mpy_arena_give(at, bytes);
-    else if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
+    else if (!(flags & MREMAP_DONTUNMAP)) removed(old, old_bytes);
     return r;
 }
 
@@ -135,7 +144,7 @@ long mpy_trap_shmat(mpy_trap_t *t) {
     if (!t->a[1] && !at) return ENOMEM_;
     long r = mpy_sys(SYS_shmat, t->a[0], at ? (long)at : t->a[1], t->a[2]);
     if (at && mpy_sys_failed(r)) mpy_arena_give(at, (uint64_t)bytes);
-    if (!at && !mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)bytes);
+    if (!at && !mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)bytes, 0);
     return r;
 }
 

@@ -65,7 +65,7 @@ typedef struct mapping {
 
 /* The MPI library of the lower half shares memory with other ranks, too, but no image contains that. */
 static bool is_of_the_program(const mapping_t *m) {
-    return m->hi <= MPY_ARENA_HI && (m->lo >= MPY_HEAP_LO || m->hi <= MPY_ARENA_LO);
+    return m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI;
 }
 
 /* Visits the shared mappings of files whose content is only in memory. */

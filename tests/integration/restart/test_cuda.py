@@ -132,13 +132,32 @@ def test_a_gpu_that_cannot_take_it_back_ends_the_job(start: Callable[..., Job], 
     job = start()
     job.checkpoint()
     job.kill()
-    gpu.to_fail.write_text("restore")
+    gpu.to_fail.write_text("absent")
     job.restart()
     assert job.wait() == 1
-    assert (
-        "manapy: rank 0: what was on the GPU cannot be brought back: it failed: out of memory (CUDA error 2); it needs "
-        "a GPU of the same kind with as much free memory\n" in job.output()
-    )
+    said = "manapy: rank 0: what was on the GPU cannot be brought back: it failed: another error (CUDA error 100)\n"
+    assert said in job.output()
     gpu.remove()
     job.restart()
+    end(job)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_memory_of_the_gpu_that_others_have_for_a_while(start: Callable[..., Job], gpu: Gpu, restarted: bool) -> None:
+    job = start()
+    if restarted:
+        job.checkpoint()
+        job.kill()
+    gpu.to_fail.write_text("restore")
+    if restarted:
+        job.restart()
+    else:
+        job.checkpoint()
+    job.wait_for(
+        "manapy: rank 0: what was on the GPU cannot be brought back: it failed: out of memory (CUDA error 2); trying "
+        "again for a minute\n"
+    )
+    gpu.to_fail.unlink()
+    steps(job)
+    job.checkpoint()
     end(job)

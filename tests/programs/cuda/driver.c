@@ -3,8 +3,8 @@
  * The memory of its GPU is a file, $MANAPY_TEST_GPU, which must have the name of a device. It is mapped where the real
  * library maps its devices: at addresses below all others, which it must get. Taking it into the process, and bringing
  * it back, are as in the real library: calls wait meanwhile, and afterwards the descriptor has another number.
- * $MANAPY_TEST_GPU.fail: what contains the word `checkpoint` or `restore` fails for lack of memory. With -DOLD it is of
- * a driver that cannot do this.
+ * $MANAPY_TEST_GPU.fail contains a word: what fails for lack of memory, `checkpoint` or `restore`; with `absent` there is
+ * no GPU to bring it back to. With -DOLD it is of a driver that cannot do this.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, ILLEGAL_STATE = 401 };
+enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, ILLEGAL_STATE = 401 };
 enum { BYTES = 1 << 20, WINDOW = 6 << 20 };
 static char *const window = (char *)0x200000000;
 static char *memory, *taken; /* the GPU's; its copy */
@@ -85,8 +85,8 @@ int cuMemcpyDtoH_v2(void *to, unsigned long from, size_t bytes) { return copy(to
 #define SINCE_570
 #endif
 
-SINCE_570 int cuCheckpointProcessLock(int pid, void *options) {
-    if (pid != getpid() || options || locked) return ILLEGAL_STATE;
+SINCE_570 int cuCheckpointProcessLock(int pid, unsigned *options) {
+    if (pid != getpid() || !options || !options[0] || locked) return ILLEGAL_STATE;
     pthread_mutex_lock(&calls);
     locked = 1;
     return OK;
@@ -104,6 +104,7 @@ SINCE_570 int cuCheckpointProcessCheckpoint(int pid, void *options) {
 SINCE_570 int cuCheckpointProcessRestore(int pid, void *options) {
     if (pid != getpid() || options || !taken) return ILLEGAL_STATE;
     if (is_to_fail("restore")) return OUT_OF_MEMORY;
+    if (is_to_fail("absent")) return NO_DEVICE;
     int other = dup(0), result = open_device();
     close(other);
     if (result) return result;
