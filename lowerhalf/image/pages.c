@@ -354,19 +354,23 @@ static int copy_no_kept(mpy_image_output_t *o, uint64_t lo, uint64_t hi) {
     return 0;
 }
 
-/* Room that gets memory page by page, even if the program has locked all that will be mapped (mlockall). */
+/* Room that gets memory page by page: even if the program has locked all that will be mapped (mlockall), and never as a
+ * huge page, of which most would be pages that were not copied. */
 static long map_sparsely(uint64_t bytes) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     const uint32_t locked = MPY_TRAP->lock_future;
     if (locked) mpy_sys(SYS_mlockall, MCL_FUTURE | MCL_ONFAULT);
     long at = mpy_sys(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (locked) mpy_sys(SYS_mlockall, locked);
-    if (locked && !mpy_sys_failed(at)) mpy_sys(SYS_munlock, at, bytes);
+    if (mpy_sys_failed(at)) return at;
+    if (locked) mpy_sys(SYS_munlock, at, bytes);
+    mpy_sys(SYS_madvise, at, bytes, MADV_NOHUGEPAGE);
     return at;
 }
 
 int mpy_pages_copy(mpy_image_output_t *o, mpy_pages_t *p, uint64_t *most) {
     long at = map_sparsely(p->map->hi - p->map->lo);
+    if (mpy_sys_failed(at) && *most < UINT64_MAX) return 1;
     if (mpy_sys_failed(at)) {
         errno = (int)-at;
         return mpy_image_output_fail(o, "a copy of memory");

@@ -74,7 +74,7 @@ static int open_file(const mpy_image_t *image, const mpy_image_region_t *r, char
 }
 
 static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
-    int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE) |
+    int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE |
                 (r->flags & MPY_REGION_GROWSDOWN ? MAP_GROWSDOWN : 0),
         prot = PROT_READ | PROT_WRITE;
     void *p;
@@ -87,7 +87,7 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
         mpy_fd_close(fd);
         errno = saved;
     } else {
-        p = mmap((void *)r->lo, r->hi - r->lo, prot, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        p = mmap((void *)r->lo, r->hi - r->lo, prot, flags | MAP_ANONYMOUS, -1, 0);
     }
     if (p == (void *)r->lo) return 0;
     return mpy_reason(error, n, "cannot map memory at %#lx: %s",
@@ -137,6 +137,7 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
         MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL;
     mpy_advice_future();
     MPY_LOWER->protocol = MPY_UPPER->clock.protocol;
+    MPY_LOWER->has_program = 1;
     return 0;
 }
 

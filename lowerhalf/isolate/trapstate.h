@@ -81,6 +81,7 @@ _Static_assert(sizeof(mpy_trapstate_t) <= MPY_CODE_ADDR - MPY_TRAP_ADDR, "trap b
  * arena that the program has mapped? */
 static inline int mpy_in_upper(uint64_t at) {
     if (at >= MPY_ARENA_LO) return at < MPY_ARENA_HI;
+    if (!MPY_LOWER->has_program) return 0; /* a restart has not read the trap block yet */
     if (at < MPY_LOW_END && MPY_TRAP->low_exec) return 1;
     for (uint32_t i = 0; i < MPY_TRAP->nlow; i++)
         if (at >= MPY_TRAP->low[i].lo && at < MPY_TRAP->low[i].hi) return 1;

@@ -59,6 +59,7 @@ void mpy_blocks_map(void) {
 void mpy_blocks_map_saved(void) {
     mpy_fixed_map(MPY_UPPER_ADDR, MPY_TRAP_ADDR - MPY_UPPER_ADDR);
     mpy_fixed_map(MPY_TRAP_ADDR, MPY_CODE_ADDR - MPY_TRAP_ADDR);
+    MPY_LOWER->has_program = 1;
     MPY_UPPER->magic = MPY_BOUNDARY_MAGIC;
     MPY_UPPER->version = MPY_BOUNDARY_VERSION;
 }

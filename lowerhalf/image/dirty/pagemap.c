@@ -33,10 +33,12 @@ enum { WATCHED = 1, WRITTEN = 2, PRESENT = 8, SWAPPED = 16 };
 
 enum { REGIONS = 512 };
 static int uffd = -1, pagemap = -1;
+static long owner; /* the process whose memory they show: a fork of it, in a tree that restarts, opens its own */
 
 int mpy_pagemap_possible(void) {
     struct uffdio_api api = {.api = UFFD_API, .features = FEATURE_WP_ASYNC};
-    if (pagemap >= 0) return 1;
+    if (pagemap >= 0 && owner == mpy_sys(SYS_getpid)) return 1;
+    owner = mpy_sys(SYS_getpid);
     long fd = mpy_sys(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
     if (mpy_sys_failed(fd)) return 0;
     uffd = mpy_fd_high((int)fd);

@@ -42,9 +42,10 @@ static int has_bits(void) {
 }
 
 int mpy_soft_dirty_possible(void) {
-    static int known, possible;
-    if (known) return possible;
-    known = 1;
+    static long known; /* the process for which it is; see pagemap.c */
+    static int possible;
+    if (known == mpy_sys(SYS_getpid)) return possible;
+    known = mpy_sys(SYS_getpid);
     pagemap = open_high("/proc/self/pagemap", O_RDONLY);
     clear_refs = open_high("/proc/self/clear_refs", O_WRONLY);
     possible = pagemap >= 0 && clear_refs >= 0 && has_bits();

@@ -290,6 +290,7 @@ typedef struct mpy_lower {
     /* The checkpoint has been given up while a step of it still runs here: the step may end early (control thread). */
     volatile uint32_t cancelled;
     uint32_t heavy_yield; /* MPICH's option of this name is on: loops that wait sleep, and don't only yield */
+    uint32_t has_program; /* the program's memory is there: the upper block and the trap block (lower half) */
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint from which this process was restarted, or "" */
     /* Directory for checkpoints, under the name that the program gave it. If the program has given none: job_dir, or

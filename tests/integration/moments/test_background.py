@@ -15,7 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from compiling import SHARED, STRICT, build
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy, oks
 from manapy.ckpt import command
 from manapy.ckpt.store import publish
 from manapy.cli.shared import naming
@@ -284,6 +285,55 @@ def test_the_copy_of_changed_pages_is_not_locked(make_job: Callable[..., Job]) -
 def peak(status: Path) -> int:
     """Megabytes that a process has had at most."""
     return int(re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.M)[1]) >> 10
+
+
+FILE_IN_MEMORY = """
+import os, sys, time
+import numpy as np
+from mpi4py import MPI
+words = 1 << 21
+np.arange(words, dtype=np.uint64).tofile("numbers")
+numbers = np.memmap("numbers", dtype=np.uint64, mode="c")
+numbers[:: 512 * 64] = 42
+print("ready", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+expected = np.arange(words, dtype=np.uint64)
+expected[:: 512 * 64] = 42
+print("ok" if np.array_equal(numbers, expected) else f"FAILED {np.count_nonzero(numbers != expected)}", flush=True)
+"""
+
+
+def test_copies_have_no_huge_pages(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    """The copy of what has changed has only that: the rest of a huge page would be zeros, in place of the file's
+    pages."""
+    preload = build(tmp_path / "huge_pages.so", PROGRAMS / "moments/huge_pages.c", *SHARED, *STRICT)
+    job = make_job(1, env={"LD_PRELOAD": str(preload)})
+    job.start(sys.executable, "-c", FILE_IN_MEMORY, job.where / "go", options=(*BESIDE, "--dirty", "auto"))
+    job.wait_for("ready")
+    job.checkpoint()
+    assert publish.read_manifest(job.checkpoint()).ranks[0].kept > 0
+    job.kill()
+    (job.where / "go").touch()
+    job.env = {}
+    job.restart()
+    assert oks(job.finish()) == 1
+
+
+def test_no_address_space_for_a_copy(make_job: Callable[..., Job]) -> None:
+    """The image is written without one: by a process beside the program, or while it is paused."""
+    program = (
+        "import resource, sys, time; from mpi4py import MPI; block = bytearray(100 << 20); "
+        "size = int(open('/proc/self/statm').read().split()[0]) * 4096 + (64 << 20); "
+        "resource.setrlimit(resource.RLIMIT_AS, (size, size)); print('step 1', flush=True); time.sleep(600)"
+    )
+    job = make_job(1)
+    job.start(sys.executable, "-c", program, options=(*BESIDE, "--dirty", "auto"))
+    job.wait_for("step 1")
+    for _ in range(3):
+        job.checkpoint()
+    assert published(job)[-1] == "ckpt-000003"
+    job.kill()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can replace /proc/meminfo")

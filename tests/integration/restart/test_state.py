@@ -16,14 +16,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import compiling
 import pytest
 import waiting
-from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy, oks
 from manapy.ckpt.store import publish
+from manapy.ckpt.store.image import Image
 from manapy.core.proc import descendants
 from phases import answer, request
 
@@ -131,6 +132,71 @@ def test_lazy_restart(make_job: Callable[..., Job], built: Callable[[str], list[
     job.kill()
     job.restart(options=["--lazy"])
     finished(job, go)
+
+
+UNLIMITED = ("bash", "-c", 'ulimit -s unlimited && exec "$@"', "-")
+
+
+@contextlib.contextmanager
+def on_an_unlimited_stack(job: Job) -> Iterator[None]:
+    """What the job starts meanwhile has it, as after `ulimit -s unlimited`. The kernel then places libraries below the
+    range of the program's memory."""
+    mpirun = job.mpirun
+    job.mpirun = [*UNLIMITED, *mpirun]
+    try:
+        yield
+    finally:
+        job.mpirun = mpirun
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["limited", "unlimited"])
+@pytest.mark.parametrize("after", [False, True], ids=["limited", "unlimited"])
+@pytest.mark.parametrize("options", [(), ("-no-pie",)], ids=["pie", "no-pie"])
+def test_unlimited_stack(
+    make_job: Callable[..., Job], tmp_path: Path, before: bool, after: bool, options: tuple[str, ...]
+) -> None:
+    """Of what is below the range, only the program's memory is saved."""
+    source = PROGRAMS / "state/state_memory.c"
+    program = compiling.build(tmp_path / "program", source, "-O1", "-pthread", "-lm", *options)
+    job = make_job(1)
+    with on_an_unlimited_stack(job) if before else contextlib.nullcontext():
+        go = start(job, [str(program)])
+    paths = {region.path for region in Image.open(job.checkpoint() / "rank-00000.img").regions}
+    assert not [path for path in paths if path and "manapy-launch" in path]
+    job.kill()
+    with on_an_unlimited_stack(job) if after else contextlib.nullcontext():
+        restarted(job)
+    finished(job, go)
+
+
+def test_unlimited_stack_of_mpi_programs(make_job: Callable[..., Job]) -> None:
+    """The real MPI's libraries, and programs that the program starts, are below the range."""
+    program = """
+import os, subprocess, sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+print("ready", flush=True)
+while not comm.allreduce(int(os.path.exists(sys.argv[1]))):
+    assert subprocess.run(["true"]).returncode == 0
+print("ok")
+"""
+    job = make_job(2)
+    with on_an_unlimited_stack(job):
+        job.start(sys.executable, "-c", program, job.where / "go")
+        job.wait_for("ready")
+        job.checkpoint("--child-grace", "20s")
+        job.kill()
+        job.restart()
+    (job.where / "go").touch()
+    assert oks(job.finish()) == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--ignore-child", "sleep")], ids=["saved", "ignored"])
+def test_unlimited_stack_of_a_child(make_job: Callable[..., Job], options: tuple[str, ...]) -> None:
+    """A script sets it for the programs that it starts."""
+    job = make_job(1)
+    job.start("bash", "-c", "ulimit -s unlimited; sleep 0.1; echo code $?", options=options)
+    assert "code 0" in job.finish()
 
 
 FULL_EVERY = 10  # the default

@@ -3,8 +3,8 @@
  * The memory of its GPU is a file, $MANAPY_TEST_GPU, which must have the name of a device. It is mapped where the real
  * library maps its devices: at addresses below all others, which it must get. Taking it into the process, and bringing
  * it back, are as in the real library: calls wait meanwhile, and afterwards the descriptor has another number.
- * $MANAPY_TEST_GPU.fail contains a word: what fails for lack of memory, `checkpoint` or `restore`; with `absent` there is
- * no GPU to bring it back to. With -DOLD it is of a driver that cannot do this.
+ * $MANAPY_TEST_GPU.fail contains a word: what fails for lack of memory, `checkpoint` or `restore`; with `absent` there
+ * is no GPU to bring it back to. With -DOLD it is of a driver that cannot do this.
  */
 #include <fcntl.h>
 #include <pthread.h>

@@ -373,4 +373,5 @@ static void holes_check(void) {
 }
 
 MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(guards), STATE(protections),
-     STATE(generated_code), STATE(addresses), STATE(sizes), STATE(neighbours), STATE(files), STATE(arenas), STATE(collisions))
+     STATE(generated_code), STATE(addresses), STATE(sizes), STATE(neighbours), STATE(files),
+     STATE(arenas), STATE(collisions))
