@@ -140,6 +140,8 @@ long mpy_trap_execve(mpy_trap_t *t) {
     char *const *envp = (char *const *)t->a[2];
     uint64_t mask = *(uint64_t *)&t->uc->uc_sigmask;
     int own = mpy_sys(SYS_getpid) == mpy_id_real(MPY_TRAP->pid);
+    /* for the kernel, this name is manapy-launch's; an address that is none is for the kernel to find */
+    if (mpy_sys(SYS_access, path, 0) == 0 && is_self_exe(path)) path = MPY_TRAP->exe;
     if (!how.launcher || (own && MPY_UPPER->mpi_initialized)) return exec_program(path, argv, envp, mask);
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */

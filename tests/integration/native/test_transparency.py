@@ -335,6 +335,16 @@ def test_exec_chain(both: Both) -> None:
     both.same("/bin/sh", "-c", f'exec /usr/bin/env X=1 {sys.executable} -c "{program}"')
 
 
+def test_exec_of_itself(both: Both) -> None:
+    """By the kernel's name for it: once in the first process, and once in a child; and its other name, by the id."""
+    outcome = both.same(
+        "bash",
+        "-c",
+        "(exec /proc/self/exe -c 'echo child $0' a); exec /proc/$$/exe -c 'echo again $0; exec /proc/self/exe -c true' b",
+    )
+    assert outcome.out == "child a\nagain b\n"
+
+
 def test_exec_fails(both: Both) -> None:
     both.same("/bin/bash", "-c", "exec /nonexistent/program")
     both.same(sys.executable, "-c", "import os\ntry: os.execv('/etc/passwd', ['x'])\nexcept OSError as e: print(e)")
