@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job, JobError, manapy, oks
-from manapy.ckpt.store import publish
 from restarts import refused, restart, restart_twice
 from waiting import until
 
@@ -133,60 +132,6 @@ def test_groups_and_sessions(job: Job, wide: str, starter: list[str]) -> None:
 
 def kernel() -> tuple[int, ...]:
     return tuple(map(int, os.uname().release.split("-")[0].split(".")[:2]))
-
-
-TWICE = """
-#include <mpi.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-enum { PAGE = 512, WORDS = 1 << 20 };
-static void until(const char *file) { while (access(file, F_OK)) usleep(1000); }
-int main(int argc, char **argv) {
-    long *words = mmap(NULL, WORDS * sizeof *words, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    int code = 0, bad = 0;
-    for (int i = 0; i < WORDS; i++) words[i] = i;
-    if (argc == 4) {
-        if (fork() == 0) execv("/proc/self/exe", (char *[]){argv[0], argv[1], argv[2], argv[3], "child", NULL});
-        while (wait(&code) < 0) {}
-        return code;
-    }
-    MPI_Init(&argc, &argv);
-    puts("ready"), fflush(stdout);
-    until(argv[1]);
-    for (int i = 0; i < WORDS; i += 8 * PAGE) words[i] = -1;
-    puts("changed"), fflush(stdout);
-    until(argv[2]);
-    for (int i = 0; i < WORDS; i++) bad |= words[i] != (i % (8 * PAGE) ? i : -1);
-    puts(bad ? "FAILED" : "ok"), fflush(stdout);
-    until(argv[3]);
-    return MPI_Finalize();
-}
-"""
-
-
-def test_changes_are_those_of_the_solver(
-    make_job: Callable[..., Job], c_program: Callable[[Path], Path], tmp_path: Path
-) -> None:
-    """Not those of the process above it, which has memory at the same addresses, and was there first at the restart."""
-    source = tmp_path / "twice.c"
-    source.write_text(TWICE)
-    files = [tmp_path / name for name in ("change", "check", "end")]
-    job = make_job(1)
-    job.start(c_program(source), *files).wait_for("ready")
-    job.checkpoint()
-    job.kill()
-    job.restart(options=["--dirty", "pagemap", "--background", "auto"]).wait_until_it_runs()
-    job.checkpoint()
-    files[0].touch()
-    job.wait_for("changed")
-    assert publish.read_manifest(job.checkpoint()).ranks[0].kept > 0
-    job.kill()
-    for file in files[1:]:
-        file.touch()
-    job.restart()
-    assert oks(job.finish()) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a namespace of process ids")
