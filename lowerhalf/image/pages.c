@@ -15,6 +15,7 @@
 #include "base/kernel.h"
 #include "base/now.h"
 #include "base/page.h"
+#include "base/proc/shmem.h"
 #include "image/file/crc32c.h"
 #include "isolate/trap/trap.h"
 #include <errno.h>
@@ -34,9 +35,11 @@
 #define PM_GUARD (1ul << 58) /* MADV_GUARD_INSTALL: nobody may touch this page. Also "swapped" (Linux 6.15) */
 
 static int pagemap = -1, mem = -1, has_plain_guards;
+static mpy_shmem_t shmem;
 static char buffer[1 << 20]; /* one thread or process uses this file at a time */
 
 int mpy_pages_begin(mpy_image_output_t *o) {
+    shmem = mpy_shmem_look();
     pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     mem = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
     const int kernel = mpy_kernel();
@@ -285,17 +288,19 @@ static int is_swapping(void) {
 }
 
 /* Pages of shared memory without a file may hold data although this process has not touched them: another process has,
- * or a write(2) before the file lost its name. They count as present. (mincore(2) does not see those in swap.) */
+ * or a write(2) before the file lost its name. Or the kernel has written them to the disk and dropped them. They count
+ * as present. mincore(2) tells which ones there are only if the file is in memory: not on a disk, nor of huge pages, of
+ * which it sees what this process has touched. (Nor does it see pages in swap.) */
 static void find_untouched(const mpy_pages_t *p, uint64_t lo, uint64_t pages, uint64_t *entries) {
     static unsigned char in_core[PAGEMAP_CHUNK];
     static char page[PAGE] __attribute__((aligned(64)));
     if (!p->map->shared || p->file || p->copy) return;
-    int swapping = is_swapping(), known_core = mincore((void *)lo, pages * PAGE, in_core) == 0;
+    const int known_core = mpy_shmem_has(&shmem, p->map->device) && mincore((void *)lo, pages * PAGE, in_core) == 0;
+    const int all_in_core = known_core && !is_swapping();
     for (uint64_t i = 0; i < pages; i++) {
         if (entries[i] & (PM_PRESENT | PM_SWAPPED)) continue;
         if (known_core && (in_core[i] & 1)) entries[i] |= PM_PRESENT;
-        else if ((swapping || !known_core) && pread(mem, page, PAGE, (off_t)(lo + i * PAGE)) == (ssize_t)PAGE &&
-                 !is_zero(page))
+        else if (!all_in_core && pread(mem, page, PAGE, (off_t)(lo + i * PAGE)) == (ssize_t)PAGE && !is_zero(page))
             entries[i] |= PM_PRESENT;
     }
 }

@@ -6,8 +6,12 @@
  * Invariants
  *  1. What can't be read is no limit, except the host's own memory: without it there is no room.
  *  2. Pages of files that the kernel can drop count as free.
+ *  3. A deleted file that is mapped as shared memory may be copied as a whole. If it is on a disk or has huge pages, it
+ *     is not in what the kernel says of the process.
  */
 #include "free_memory.h"
+#include "maps.h"
+#include "shmem.h"
 #include "text.h"
 #include <limits.h>
 #include <stdio.h>
@@ -83,9 +87,20 @@ static long room_in_cgroups(void) {
     return room;
 }
 
+/* Invariant 3, in kB. */
+static long deleted_files(void) {
+    const mpy_shmem_t shmem = mpy_shmem_look();
+    uint64_t bytes = 0;
+    mpy_proc_maps_t maps = mpy_proc_maps_open(0);
+    for (mpy_proc_map_t m; mpy_proc_maps_next(&maps, &m) > 0;)
+        if (m.perms[3] == 's' && m.deleted && !mpy_shmem_has(&shmem, m.device)) bytes += m.hi - m.lo;
+    mpy_proc_maps_close(&maps);
+    return (long)(bytes / 1024);
+}
+
 const char *mpy_memory_lacking(int ranks) {
     long own = number("/proc/self/status", "RssAnon:"), mapped = number("/proc/self/status", "RssShmem:");
-    long wanted = (own + mapped) * ranks;
+    long wanted = (own + mapped + deleted_files()) * ranks;
     if (own < 0 || mapped < 0 || wanted > number("/proc/meminfo", "MemAvailable:"))
         return "the host has too little free memory for a copy";
     return wanted > room_in_cgroups() ? "the job's memory cgroup has too little room for a copy" : NULL;

@@ -182,6 +182,47 @@ static void files_check(void) {
     strcpy(anonymous_shared + PAGE, "more");
 }
 
+/* ---- a shared file that has lost its name, and of which the kernel keeps no page in memory ---- */
+
+enum { EVICTED_PAGES = 64 };
+static char *evicted;
+static void evicted_set_up(void) {
+    int fd = open("evicted.bin", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, EVICTED_PAGES * PAGE) == 0);
+    evicted = mmap(NULL, (EVICTED_PAGES + 2) * PAGE, RW, MAP_SHARED, fd, 0);
+    for (unsigned i = 0; i < EVICTED_PAGES; i++)
+        if (i % 8) memset(evicted + i * PAGE, 'a' + (int)(i % 8), PAGE);
+    CHECK(fsync(fd) == 0 && madvise(evicted, EVICTED_PAGES * PAGE, MADV_DONTNEED) == 0);
+    CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && unlink("evicted.bin") == 0);
+    close(fd);
+}
+static void evicted_check(void) {
+    for (unsigned i = 0; i < EVICTED_PAGES; i++) {
+        const char *page = evicted + i * PAGE, byte = (char)(i % 8 ? 'a' + (int)(i % 8) : 0);
+        if (page[0] != byte || page[PAGE - 1] != byte) {
+            printf("FAILED evicted: page %u\n", i), failures++;
+            break;
+        }
+    }
+}
+
+/* ---- shared huge pages (if the host has any) that only a child has touched ---- */
+
+enum { HUGE_SHARED_BYTES = 4 << 20 };
+static char *huge_shared;
+static void huge_shared_set_up(void) {
+    huge_shared = mmap(NULL, HUGE_SHARED_BYTES, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (huge_shared == MAP_FAILED) return;
+    int status = 0;
+    if (fork() == 0) memset(huge_shared, 'c', HUGE_SHARED_BYTES / 2), _exit(0);
+    CHECK(wait(&status) > 0 && status == 0);
+}
+static void huge_shared_check(void) {
+    if (huge_shared == MAP_FAILED) return;
+    CHECK(huge_shared[0] == 'c' && huge_shared[HUGE_SHARED_BYTES / 2 - 1] == 'c');
+    CHECK(huge_shared[HUGE_SHARED_BYTES / 2] == 0);
+}
+
 /* ---- malloc, in several arenas ---- */
 
 enum { THREADS = 4, BLOCKS = 500 };
@@ -372,6 +413,7 @@ static void holes_check(void) {
     CHECK(inside > HOLES - 1000); /* others were placed into older holes */
 }
 
-MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(guards), STATE(protections),
-     STATE(generated_code), STATE(addresses), STATE(sizes), STATE(neighbours), STATE(files),
+/* locked memory cannot be evicted, so lock_all comes after that state */
+MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(evicted), STATE(huge_shared), STATE(lock_all), STATE(guards),
+     STATE(protections), STATE(generated_code), STATE(addresses), STATE(sizes), STATE(neighbours), STATE(files),
      STATE(arenas), STATE(collisions))
