@@ -75,11 +75,17 @@ static uint64_t source(const mpy_pages_t *p, uint64_t address) {
     return p->copy ? (uint64_t)p->copy + (address - p->map->lo) : address;
 }
 
-/* PROT_NONE or write-only memory is read through /proc/self/mem. */
-static int read_protected(mpy_image_output_t *o, void *to, uint64_t from, uint64_t bytes) {
-    return pread(mem, to, bytes, (off_t)from) == (ssize_t)bytes
-               ? 0
-               : mpy_image_output_fail(o, "cannot read protected memory");
+/* PROT_NONE or write-only memory, and that of lost files, is read through /proc/self/mem. */
+static int read_protected(mpy_image_output_t *o, const mpy_pages_t *p, void *to, uint64_t from, uint64_t bytes) {
+    if (mpy_read_whole(mem, to, bytes, (off_t)from) == (ssize_t)bytes) return 0;
+    return mpy_image_output_fail(o, p->map->path[0] ? p->map->path : "cannot read protected memory");
+}
+
+/* Is the page, which nobody has touched, beyond the end of its file? ld.so leaves such gaps between the parts of a
+ * library. */
+static int is_beyond_end(uint64_t at) {
+    char first; /* of a page */
+    return pread(mem, &first, 1, (off_t)at) < 0 && (errno == EIO || errno == EFAULT);
 }
 
 /* ---- checksums of unchanged file ranges, kept from one image to the next ---- */
@@ -157,7 +163,7 @@ static int write_data(mpy_image_output_t *o, const mpy_pages_t *p, mpy_image_run
         const void *from = (const void *)source(p, run->address + done);
         if (!direct) {
             if (k > sizeof buffer) k = sizeof buffer;
-            if (read_protected(o, buffer, run->address + done, k)) return -1;
+            if (read_protected(o, p, buffer, run->address + done, k)) return -1;
             from = buffer;
         }
         run->crc = mpy_crc32c(run->crc, from, k);
@@ -246,7 +252,7 @@ static int copy_run(mpy_image_output_t *o, const mpy_pages_t *p, enum kind kind,
     for (uint64_t at = lo; at < hi;) {
         uint64_t k = hi - at < READ_CHUNK ? hi - at : READ_CHUNK;
         char *to = copy_place + (at - p->map->lo);
-        if (mpy_image_output_cancelled(o) || (!is_readable(p) && read_protected(o, to, at, k))) return -1;
+        if (mpy_image_output_cancelled(o) || (!is_readable(p) && read_protected(o, p, to, at, k))) return -1;
         if (is_readable(p)) memcpy(to, (const void *)at, k);
         at += k;
     }
@@ -277,7 +283,7 @@ static int is_guard(uint64_t at, uint64_t entry) {
 static enum kind kind_of(const mpy_pages_t *p, uint64_t address, uint64_t entry, uint64_t file_end) {
     if (is_guard(source(p, address), entry)) return ZERO;
     enum kind kind = classify(p->map, address, entry, file_end);
-    if (is_lost_file(p) && kind == ZERO) kind = DATA;
+    if (is_lost_file(p) && kind == ZERO && !is_beyond_end(source(p, address))) kind = DATA;
     if (kind == DATA && is_readable(p) && is_zero((const void *)source(p, address))) kind = ZERO;
     return kind == ZERO && address < file_end ? DATA : kind; /* zeros over a file's page must be written */
 }

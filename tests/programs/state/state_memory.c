@@ -223,6 +223,26 @@ static void huge_shared_check(void) {
     CHECK(huge_shared[HUGE_SHARED_BYTES / 2] == 0);
 }
 
+/* ---- a library that was replaced: ld.so maps more than the file has, and leaves a gap that nobody may touch ---- */
+
+static char *library;
+static void replaced_set_up(void) {
+    char block[PAGE];
+    int fd = open("library.bin", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    for (int i = 0; i < 4; i++) { memset(block, '0' + i, PAGE); if (write(fd, block, PAGE) != PAGE) abort(); }
+    library = mmap(NULL, 16 * PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+    CHECK(mprotect(library + 4 * PAGE, 12 * PAGE, PROT_NONE) == 0);
+    mmap(library + 12 * PAGE, 4 * PAGE, RW, MAP_PRIVATE | MAP_FIXED, fd, 3 * PAGE);
+    library[12 * PAGE] = 'd';
+    close(fd);
+    CHECK(unlink("library.bin") == 0);
+}
+static void replaced_check(void) {
+    for (int i = 0; i < 4; i++) CHECK(library[(unsigned)i * PAGE] == '0' + i);
+    CHECK(touch(library + 4 * PAGE, 0) == SIGSEGV && touch(library + 11 * PAGE, 0) == SIGSEGV);
+    CHECK(library[12 * PAGE] == 'd' && library[12 * PAGE + 1] == '3');
+}
+
 /* ---- malloc, in several arenas ---- */
 
 enum { THREADS = 4, BLOCKS = 500 };
@@ -416,4 +436,4 @@ static void holes_check(void) {
 /* locked memory cannot be evicted, so lock_all comes after that state */
 MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(evicted), STATE(huge_shared), STATE(lock_all), STATE(guards),
      STATE(protections), STATE(generated_code), STATE(addresses), STATE(sizes), STATE(neighbours), STATE(files),
-     STATE(arenas), STATE(collisions))
+     STATE(replaced), STATE(arenas), STATE(collisions))
