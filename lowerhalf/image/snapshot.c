@@ -7,10 +7,10 @@
  * Invariants
  *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has
  *     the memory as it was at the first step. If all pages that it writes were copied, it may also run in this process.
- *  2. A forked process does not have some pages as they were: memory that is shared and has no file, and memory with
- *     MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them. So it reads the program's advice if there was such
- *     advice; otherwise the second step reads it. Pages that a device writes (pinned ones) it has: the kernel copies
- *     them during the fork (background.c asks for such a kernel).
+ *  2. A forked process does not have some pages as they were: memory that is shared and has no file, private memory of
+ *     a file of POSIX shared memory, and memory with MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them. So
+ *     it reads the program's advice if there was such advice; otherwise the second step reads it. Pages that a device
+ *     writes (pinned ones) it has: the kernel copies them during the fork (background.c asks for such a kernel).
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
@@ -67,12 +67,13 @@ static int add_file(mpy_snapshot_t *s, const char *name, mpy_image_file_t file, 
 }
 
 /* *index: that of the mapped file in FILES; -1 if the image can't rely on the file: it was deleted or replaced, or is
- * not a regular file. */
+ * not a regular file, or ends with the host (POSIX shared memory) and only shared mappings will remake it. */
 static int find_file(mpy_snapshot_t *s, const mpy_map_t *m, long *index) {
     struct stat st;
     char now[PATH_MAX];
     const char *name = m->path;
     *index = -1;
+    if (!m->shared && mpy_memory_file_is_posix(m->path)) return 0;
     if (m->deleted)
         name = m->shared && mpy_memory_file_find(m->device, m->inode, now, sizeof now) ? now : "";
     if (!name[0] || stat(name, &st) || !S_ISREG(st.st_mode) || st.st_ino != m->inode) return 0;
@@ -150,7 +151,8 @@ static int copy_what_forks_lose(mpy_snapshot_t *s) {
     for (size_t i = 0; i < s->pages.count && !bad; i++) {
         const mpy_map_t *m = pages[i].map;
         uint64_t most = UINT64_MAX;
-        if (m->shared || m->advice & (MPY_REGION_DONT_FORK | MPY_REGION_WIPE_ON_FORK))
+        if (m->shared || mpy_memory_file_is_posix(m->path) ||
+            m->advice & (MPY_REGION_DONT_FORK | MPY_REGION_WIPE_ON_FORK))
             bad = mpy_pages_copy(&s->out, &pages[i], &most);
     }
     mpy_pages_end();

@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -489,6 +490,34 @@ def test_changed_library_is_found(make_job: Callable[..., Job]) -> None:
     build(1)
     restarted(job)
     finished(job, go)
+
+
+def test_private_memory_of_a_file_that_ends_with_the_host(make_job: Callable[..., Job]) -> None:
+    """POSIX shared memory that is mapped privately. After a reboot, or on another host, there is no such file."""
+    job = make_job(1)
+    program = """
+import ctypes, mmap, os, sys, time
+call = ctypes.CDLL(None).mmap  # mmap.mmap keeps a descriptor
+call.restype = ctypes.c_void_p
+with open(sys.argv[1], "w+b") as file:
+    file.write(b"a" * 4096 + b"b" * 4096)
+    file.flush()
+    at = call(None, ctypes.c_size_t(8192), 3, mmap.MAP_PRIVATE, file.fileno(), ctypes.c_long(0))
+private = (ctypes.c_char * 8192).from_address(at)
+private[1] = b"p"
+print("ready", flush=True)
+while not os.path.exists(os.environ["STATE_GO"]): time.sleep(0.01)
+print("ok" if (private[:3], private[4096:]) == (b"apa", b"b" * 4096) else "wrong")
+"""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as where:
+        file = Path(where) / "memory"
+        go = start(job, [sys.executable, "-c", program, str(file)])
+        for _ in range(2):
+            job.checkpoint()
+            job.kill()
+            file.unlink(missing_ok=True)
+            restarted(job)
+        finished(job, go)
 
 
 FIXED = """
