@@ -105,8 +105,8 @@ static void events(void);
 /* Returns 0 or -errno. -EAGAIN: the program changes its mappings, and the kernel wants its events read first. */
 static int place(unsigned long request, void *argument) { return ioctl(uffd, request, argument) ? -errno : 0; }
 
-/* Puts the missing pages of an item in place, whose run is in the buffer. Returns false if the list has changed. */
-static int fill(mpy_pending_item_t *item) {
+/* Puts the missing pages of an item in place, whose run is in the buffer: not all if the list has changed. */
+static void fill(mpy_pending_item_t *item) {
     uint32_t first, pages;
     const uint64_t start = pending.loads[item->load].run->address;
     while ((pages = mpy_pending_missing(item, &first)) != 0) {
@@ -118,7 +118,7 @@ static int fill(mpy_pending_item_t *item) {
         if (r == 0) continue;
         if (r == -EAGAIN) {
             events();
-            return 0;
+            return;
         }
         /* ENOENT: it is unmapped, and the event is on its way */
         if (copy.copy <= 0 && r != -ENOENT) {
@@ -128,26 +128,18 @@ static int fill(mpy_pending_item_t *item) {
         }
         if (copy.copy <= 0) mpy_pending_clear(item, first, 1);
     }
-    return 1;
-}
-
-static int is_needed(uint32_t number) {
-    uint32_t first;
-    for (size_t i = 0; i < pending.nitems; i++)
-        if (pending.items[i].load == number && mpy_pending_missing(&pending.items[i], &first)) return 1;
-    return 0;
 }
 
 /* Not twice: a run that was read because of one of its pages has no missing ones any more. */
 static void load(uint32_t number) {
     static uint32_t in_buffer = UINT32_MAX;
     char error[1200];
-    if (!is_needed(number)) return;
+    mpy_pending_item_t *item = mpy_pending_of(&pending, number);
+    if (!item) return;
     const mpy_pending_load_t *l = &pending.loads[number];
     if (in_buffer != number && mpy_image_read_run(l->image, l->run, buffer, error, sizeof error)) fail(error);
     in_buffer = number;
-    for (size_t i = 0; i < pending.nitems; i++)
-        if (pending.items[i].load == number && !fill(&pending.items[i])) i = (size_t)-1; /* from the start */
+    for (; item; item = mpy_pending_of(&pending, number)) fill(item);
 }
 
 static void zero(uint64_t address) {
@@ -218,11 +210,8 @@ static void *loader(void *unused) {
 
 /* From the first to the last page that is late: no more, because each fault elsewhere costs two switches. */
 static int watch(const mpy_image_region_t *r) {
-    size_t i = 0, last;
-    while (i < pending.nitems && pending.items[i].address < r->lo) i++;
-    for (last = i; last < pending.nitems && pending.items[last].address < r->hi; last++) {}
-    if (last-- == i) return 0;
-    uint64_t lo = pending.items[i].address, hi = pending.items[last].address + pending.items[last].pages * PAGE;
+    uint64_t lo, hi;
+    if (!mpy_pending_span(&pending, r->lo, r->hi, &lo, &hi)) return 0;
     struct uffdio_register range = {.range = {lo, hi - lo}, .mode = UFFDIO_REGISTER_MODE_MISSING};
     return ioctl(uffd, UFFDIO_REGISTER, &range);
 }

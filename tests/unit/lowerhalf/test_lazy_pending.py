@@ -29,11 +29,10 @@ long origin(unsigned page) {
     return item ? (long)((item->origin + page * 4096ul - item->address) / 4096) : -1;
 }
 void load(unsigned number) {
-    for (size_t i = 0; i < list.nitems; i++) {
-        uint32_t first, pages;
-        while (list.items[i].load == number && (pages = mpy_pending_missing(&list.items[i], &first)))
-            mpy_pending_clear(&list.items[i], first, pages);
-    }
+    mpy_pending_item_t *item;
+    uint32_t first, pages;
+    while ((item = mpy_pending_of(&list, number)) && (pages = mpy_pending_missing(item, &first)))
+        mpy_pending_clear(item, first, pages);
 }
 void drop(unsigned from, unsigned until) { mpy_pending_drop(&list, from * 4096ul, until * 4096ul); }
 int move(unsigned from, unsigned to, unsigned pages) {
