@@ -52,6 +52,7 @@ static int check_resources(char *error, size_t n) {
     int failed = mpy_fds_check(error, n), none = 0;
     if (failed == MPY_FDS_LASTS) return -1;
     if (!failed) failed = mpy_maps_check(error, n);
+    if (!failed) failed = mpy_memory_files_check(error, n);
     if (!failed) failed = mpy_process_check(error, n);
     if (!failed) return 0;
     /* The failure may be due to the pipe to a child that was started later. If such a child exists, succeed: STOP waits

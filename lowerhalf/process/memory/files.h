@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define MPY_POSIX_MEMORY "/dev/shm/"
-enum { MPY_MEMORY_FILES_MAX = 1024 }; /* files of a rank */
+enum { MPY_MEMORY_FILES_MAX = 1 << 20 }; /* files without a name that a restart of a rank can recreate */
 
 /* ---- checkpoint ---- */
 
@@ -20,6 +20,8 @@ void mpy_memory_files_look_around(void);
 bool mpy_memory_file_is_theirs(uint64_t device, uint64_t inode);
 /* Looks at mappings and descriptors of all processes of the tree. The next two functions tell what was found then. */
 void mpy_memory_files_look(void);
+/* CHECK, after both looks: could a restart recreate the files without a name? Returns 0, or -1 with a line. */
+int mpy_memory_files_check(char *err, size_t n);
 /* Where else a file without a name is used: nowhere; in mappings, descriptors and processes of this rank; or in other
  * ranks of the host. Those can have it if it was POSIX shared memory (deleted), or if it is of System V. */
 typedef enum { MPY_UNSHARED, MPY_SHARED_IN_RANK, MPY_SHARED_BY_RANKS } mpy_sharing_t;

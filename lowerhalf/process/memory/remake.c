@@ -14,6 +14,8 @@
  *     run's processes that still live keep the old one, and a restart that fails leaves it as it was.
  *  3. A file without a name that other ranks have, too, is no memfd, but such a new file, which is deleted at the
  *     commit. All of these ranks write the same content into it.
+ *  4. Who has made a file without a name keeps a descriptor of it until the commit: the limit on descriptors is that on
+ *     these files, too (mpy_memory_files_check). So their maker uses all of its hard limit.
  */
 #define _GNU_SOURCE
 #include "base/proc/fds.h"
@@ -30,10 +32,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- files without a name ---- */
+
+enum { SLOTS = 2 * MPY_MEMORY_FILES_MAX };
 
 static struct table {
     pthread_mutex_t lock;
@@ -46,12 +51,15 @@ static struct table {
         uint64_t bytes;
         int seals;
     } files[MPY_MEMORY_FILES_MAX];
-} *table; /* all processes of the tree have it */
+    uint32_t slots[SLOTS]; /* 1 + index of a file, from the place that its numbers hash to on; 0: free */
+} *table;                  /* all processes of the tree have it; only what is used of it needs memory */
 
 void mpy_memory_files_share(void) {
     pthread_mutexattr_t attributes;
-    void *p = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (table || p == MAP_FAILED)
+    if (table)
+        return;
+    void *p = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
         return;
     table = p;
     pthread_mutexattr_init(&attributes);
@@ -70,11 +78,18 @@ static int lock(char *err, size_t n) {
     return mpy_reason(err, n, "another process of the rank has ended during the restart");
 }
 
+/* The slot of a file, or the free one where it belongs. */
+static uint32_t *slot_of(uint64_t device, uint64_t inode) {
+    for (size_t i = mpy_fnv1a_words(device, inode, 0) % SLOTS;; i = (i + 1) % SLOTS) {
+        const struct made *f = table->slots[i] ? &table->files[table->slots[i] - 1] : NULL;
+        if (!f || (f->device == device && f->inode == inode))
+            return &table->slots[i];
+    }
+}
+
 static struct made *find(uint64_t device, uint64_t inode) {
-    for (struct made *f = table->files; f < table->files + table->n; f++)
-        if (f->device == device && f->inode == inode)
-            return f;
-    return NULL;
+    const uint32_t slot = *slot_of(device, inode);
+    return slot ? &table->files[slot - 1] : NULL;
 }
 
 static uint64_t attempt, host_hash;
@@ -114,11 +129,23 @@ static void remove_made(void) {
             unlink(name_of(name, f));
 }
 
+/* The program gets its own limits later (process.c). */
+static void allow_descriptors(void) {
+    static bool done;
+    struct rlimit limit;
+    if (!done && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){limit.rlim_max, limit.rlim_max});
+    done = true;
+}
+
 static struct made *make(uint64_t device, uint64_t inode, bool of_ranks) {
     struct made f = {.device = device, .inode = inode, .pid = getpid(), .of_ranks = of_ranks};
     name_t name;
-    if (table->n == MPY_MEMORY_FILES_MAX)
+    if (table->n == MPY_MEMORY_FILES_MAX) {
+        errno = ENOSPC;
         return NULL;
+    }
+    allow_descriptors();
     if (of_ranks)
         f.fd = open_new(name_of(name, &f));
     else
@@ -129,6 +156,7 @@ static struct made *make(uint64_t device, uint64_t inode, bool of_ranks) {
     if (of_ranks && !removes)
         removes = atexit(remove_made) == 0;
     table->files[table->n] = f;
+    *slot_of(device, inode) = table->n + 1;
     return &table->files[table->n++];
 }
 
@@ -153,7 +181,8 @@ int mpy_memory_file_open(uint64_t device, uint64_t inode, uint64_t bytes, mpy_sh
     if (f)
         fd = mpy_fd_high(open(mpy_fd_path(path, f->pid, f->fd), O_RDWR | O_CLOEXEC));
     if (fd < 0 || grow(fd, bytes))
-        mpy_reason(err, n, "cannot recreate shared memory without a file: %s", f ? strerror(errno) : "too many");
+        mpy_reason(err, n, "cannot recreate shared memory without a file: %s%s", strerror(errno),
+                   errno == EMFILE ? " (raise the limit, ulimit -Hn)" : "");
     pthread_mutex_unlock(&table->lock);
     return fd;
 }

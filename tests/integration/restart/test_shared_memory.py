@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import emulated
@@ -25,6 +26,11 @@ pytestmark = pytest.mark.mpi
 @pytest.fixture
 def program(c_program: Programs) -> Path:
     return c_program(PROGRAMS / "mpi/shared_by_ranks.c")
+
+
+@pytest.fixture
+def many(c_program: Programs) -> Path:
+    return c_program(PROGRAMS / "mpi/many_memory_files.c")
 
 
 def new_files(job: Job) -> list[str]:
@@ -82,6 +88,38 @@ def test_checkpoint_before_a_restart_has_ended(make_job: Callable[..., Job], pro
     job.restart()
     job.wait_until_it_runs()
     until(lambda: [line[-10:] for line in new_files(job)] == 6 * [" (deleted)"], lambda: f"no names: {new_files(job)}")
+    (job.where / "go").touch()
+    assert oks(job.finish()) == 1
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[None]:
+    """The soft limit is the usual one; the hard one allows more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("needs a hard limit of 4096 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_many_files(make_job: Callable[..., Job], many: Path) -> None:
+    """A restart needs a descriptor for each."""
+    job = make_job(2)
+    job.start(many, "go", "2600")
+    job.wait_for("ready")
+    restart_twice(job)
+    assert oks(job.finish()) == 1, job.output()
+
+
+def test_more_files_than_descriptors(make_job: Callable[..., Job], many: Path) -> None:
+    """No checkpoint is made that this host could not restart."""
+    job = make_job(1)
+    job.start("sh", "-c", 'ulimit -n 1500; exec "$@"', "sh", many, "go", "1600")
+    job.wait_for("ready")
+    code, _, errors = answer(request(job))
+    assert code != 0 and "in 1600 files without a name" in errors and "(ulimit -Hn) is 1500" in errors, errors
     (job.where / "go").touch()
     assert oks(job.finish()) == 1
 
