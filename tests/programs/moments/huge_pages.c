@@ -1,6 +1,6 @@
 /* huge_pages.c - a library to be preloaded: as if the host made huge pages of all memory (transparent_hugepage/enabled
- * is `always`). Before each pread it advises so for the large anonymous memory of the lower half, to which copies of the
- * program's memory belong, except where MADV_NOHUGEPAGE forbids it.
+ * is `always`). Before each pread it advises so for the large anonymous memory of the lower half, to which copies of
+ * the program's memory belong, except where MADV_NOHUGEPAGE forbids it.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
