@@ -92,7 +92,7 @@ def test_one_wheel_for_all(wheel: Path) -> None:
 @pytest.mark.timeout(1200)
 def test_demonstration_without_a_compiler(root: Path, bare: Path, without_compiler: list[str], tmp_path: Path) -> None:
     """tools/demo with what the wheel has installed: checkpoint, SIGKILL, restart, `manapy why`, the same result."""
-    demo = [root / "tools/run_demo.py", "--ranks", "2", "--n", "96", "--steps", "1500", "--out", tmp_path / "out"]
+    demo = [root / "tools/run_demo.py", "--ranks", "2", "--n", "96", "--steps", "5000", "--out", tmp_path / "out"]
     done = run([*without_compiler, bare / "bin/python", *demo], timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal bit for bit" in done.stdout
