@@ -20,7 +20,7 @@ need("torch", "no PyTorch: pip install 'manapy[torch]'")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recordings of both jobs. Loading PyTorch takes most of the time: one process forks all ranks."""
     folder = tmp_path_factory.mktemp("recorded")
-    subprocess.run([sys.executable, PROGRAMS / "trace/record_torch.py", folder], timeout=PATIENCE, check=True)
+    subprocess.run([sys.executable, PROGRAMS / "trace/record_torch.py", folder], timeout=2 * PATIENCE, check=True)
     return folder
 
 
