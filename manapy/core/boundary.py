@@ -59,6 +59,7 @@ class LowerStruct(ctypes.Structure):
         ("drain_seconds", c_uint32),
         ("cancelled", c_uint32),
         ("heavy_yield", c_uint32),
+        ("has_program", c_uint32),
         ("job_dir", c_char * PATH_BYTES),
         ("checkpoint", c_char * PATH_BYTES),
         ("checkpoint_dir", c_char * PATH_BYTES),
