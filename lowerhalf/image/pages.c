@@ -365,8 +365,8 @@ static int copy_no_kept(mpy_image_output_t *o, uint64_t lo, uint64_t hi) {
     return 0;
 }
 
-/* Room that gets memory page by page: even if the program has locked all that will be mapped (mlockall), and never as a
- * huge page, of which most would be pages that were not copied. */
+/* Room that gets memory page by page, even if the program has locked all that will be mapped (mlockall). A huge page
+ * would also fill pages that are not copied: there is none. */
 static long map_sparsely(uint64_t bytes) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     const uint32_t locked = MPY_TRAP->lock_future;

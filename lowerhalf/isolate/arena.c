@@ -6,9 +6,9 @@
  * are aligned to 2 MiB so that the kernel can use huge pages.
  *
  * Invariants
- *  1. All state is in the trap block and in the table that it points to, under the lock (ranges below the arena, too:
- *     others read them without it, when the program is halted). Handlers run with every signal
- *     blocked, so the holder is never interrupted by a handler that needs the lock.
+ *  1. All state is in the trap block and in the table that it points to, under the lock. Handlers run with every signal
+ *     blocked, so the holder is never interrupted by a handler that needs the lock. Others read the ranges below the
+ *     arena without it.
  *  2. A range in the free list is unmapped, except for mappings that the program itself made there with MAP_FIXED
  *     (those are removed from the list). So callers still map with MAP_FIXED_NOREPLACE and retry.
  *  3. If a free range is lost (the table is full), address space is lost, but nothing breaks.

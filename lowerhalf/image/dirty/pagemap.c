@@ -39,6 +39,7 @@ int mpy_pagemap_possible(void) {
     struct uffdio_api api = {.api = UFFD_API, .features = FEATURE_WP_ASYNC};
     if (pagemap >= 0 && owner == mpy_sys(SYS_getpid)) return 1;
     owner = mpy_sys(SYS_getpid);
+    pagemap = -1;
     long fd = mpy_sys(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
     if (mpy_sys_failed(fd)) return 0;
     uffd = mpy_fd_high((int)fd);
