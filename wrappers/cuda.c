@@ -159,11 +159,18 @@ static int pair_up(const gpus_t *now, pair_t pairs[MOST]) {
 
 /* ---- the steps ---- */
 
-static void end(const char *what, int result) {
-    char why[160], line[320];
+enum { LINE = 320 };
+
+static const char *sentence(char line[LINE], const char *what, int result, const char *end) {
+    char why[160];
     explain(&driver, result, why, sizeof why);
-    snprintf(line, sizeof line, "%s: it %s", what, why);
-    MPY_LOWER->svc->die(line, 1);
+    snprintf(line, LINE, "%s: it %s%s", what, why, end);
+    return line;
+}
+
+static void end(const char *what, int result) {
+    char line[LINE];
+    MPY_LOWER->svc->die(sentence(line, what, result, ""), 1);
 }
 
 static int unlock_and_fail(void) {
@@ -209,10 +216,8 @@ void mpy_cuda_return(int restarted) {
     restore_t to = {.pairs = pairs, .count = (uint32_t)pair_up(&now, pairs)};
     while ((result = driver.restore(getpid(), to.count > 0 ? &to : NULL)) != 0 && tries < TRIES &&
            (result == OUT_OF_MEMORY || !restarted)) {
-        char why[160], line[320];
-        explain(&driver, result, why, sizeof why);
-        snprintf(line, sizeof line, "%s: it %s; trying again for a minute", not_back, why);
-        if (tries++ == 0) MPY_LOWER->svc->say(line);
+        char line[LINE];
+        if (tries++ == 0) MPY_LOWER->svc->say(sentence(line, not_back, result, "; trying again for a minute"));
         usleep(1000 * AGAIN_MS);
     }
     if (result == 0) result = driver.unlock(getpid(), NULL);
