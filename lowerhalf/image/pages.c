@@ -15,6 +15,7 @@
 #include "base/kernel.h"
 #include "base/now.h"
 #include "base/page.h"
+#include "base/proc/scan.h"
 #include "base/proc/shmem.h"
 #include "image/file/crc32c.h"
 #include "isolate/trap/trap.h"
@@ -311,6 +312,20 @@ static void find_untouched(const mpy_pages_t *p, uint64_t lo, uint64_t pages, ui
     }
 }
 
+/* The next page from `at` on that may have something; `hi`: none. Only private memory without a file is looked through.
+ * The kernel skips address space that is only reserved much faster than its pagemap can be read: a TiB has 2 GiB of
+ * entries. */
+static uint64_t next_filled(const mpy_pages_t *p, uint64_t at, uint64_t hi) {
+    mpy_scanned_t found;
+    mpy_scan_t scan = {.size = sizeof scan, .start = source(p, at), .end = source(p, hi), .vec = (uint64_t)&found,
+                       .vec_len = 1, .max_pages = 1, .category_anyof_mask = MPY_SCAN_PRESENT | MPY_SCAN_SWAPPED,
+                       .return_mask = MPY_SCAN_PRESENT};
+    if (p->map->path[0] || p->map->shared) return at;
+    const int regions = ioctl(pagemap, MPY_SCAN, &scan);
+    if (regions < 0) return at; /* an older kernel */
+    return regions ? at + (found.start - scan.start) : hi;
+}
+
 /* The runs in [lo, hi). */
 static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t lo, uint64_t hi, visit_t *visit) {
     static uint64_t entries[PAGEMAP_CHUNK];
@@ -323,6 +338,7 @@ static int for_each_run(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t lo
     }
     for (uint64_t at = lo, pages; at < hi; at += pages * PAGE) {
         if (mpy_image_output_cancelled(o)) return -1;
+        if (run_kind == ZERO) at = next_filled(p, at, hi);
         pages = (hi - at) / PAGE;
         if (pages > PAGEMAP_CHUNK) pages = PAGEMAP_CHUNK;
         if (pread(pagemap, entries, pages * 8, (off_t)(source(p, at) / PAGE * 8)) != (ssize_t)(pages * 8))

@@ -13,23 +13,14 @@
  *  4. A mapping that was not watched may have pages with old marks: kernels before 6.13 leave them on pages that are
  *     moved by mremap(2). So its marks are removed first.
  */
+#include "base/proc/scan.h"
 #include "isolate/fdguard.h"
 #include "tables.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <manapy/syscall.h>
-#include <sys/ioctl.h>
 
-/* From linux/fs.h and linux/userfaultfd.h of Linux 6.7; the headers here may be older. */
-#define FEATURE_WP_ASYNC (1ull << 15)
-struct page_region { uint64_t start, end, categories; };
-struct pm_scan_arg {
-    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-#define SCAN _IOWR('f', 16, struct pm_scan_arg)
-enum { WP_MATCHING = 1 };
-enum { WATCHED = 1, WRITTEN = 2, PRESENT = 8, SWAPPED = 16 };
+#define FEATURE_WP_ASYNC (1ull << 15) /* of linux/userfaultfd.h of Linux 6.7; the header here may be older */
 
 enum { REGIONS = 512 };
 static int uffd = -1, pagemap = -1;
@@ -50,21 +41,21 @@ int mpy_pagemap_possible(void) {
 }
 
 static int is_watched(uint64_t address) {
-    struct page_region region;
-    struct pm_scan_arg scan = {.size = sizeof scan, .start = address, .end = address + MPY_IMAGE_PAGE,
-                               .vec = (uint64_t)&region, .vec_len = 1, .category_mask = WATCHED,
-                               .return_mask = WATCHED};
-    return ioctl(pagemap, SCAN, &scan) == 1;
+    mpy_scanned_t region;
+    mpy_scan_t scan = {.size = sizeof scan, .start = address, .end = address + MPY_IMAGE_PAGE,
+                       .vec = (uint64_t)&region, .vec_len = 1, .category_mask = MPY_SCAN_WATCHED,
+                       .return_mask = MPY_SCAN_WATCHED};
+    return ioctl(pagemap, MPY_SCAN, &scan) == 1;
 }
 
 /* Protects what is written or new. Adds the rest, which was protected before, to `unwritten`. */
 static int protect(uint64_t lo, uint64_t hi, mpy_held_t *unwritten) {
-    static struct page_region regions[REGIONS];
-    struct pm_scan_arg scan = {.size = sizeof scan, .flags = WP_MATCHING, .start = lo, .end = hi,
-                               .vec = (uint64_t)regions, .vec_len = REGIONS, .category_anyof_mask = PRESENT | SWAPPED,
-                               .return_mask = WRITTEN};
+    static mpy_scanned_t regions[REGIONS];
+    mpy_scan_t scan = {.size = sizeof scan, .flags = MPY_SCAN_WP_MATCHING, .start = lo, .end = hi,
+                       .vec = (uint64_t)regions, .vec_len = REGIONS,
+                       .category_anyof_mask = MPY_SCAN_PRESENT | MPY_SCAN_SWAPPED, .return_mask = MPY_SCAN_WRITTEN};
     for (; scan.start < hi; scan.start = scan.walk_end) {
-        const int found = ioctl(pagemap, SCAN, &scan);
+        const int found = ioctl(pagemap, MPY_SCAN, &scan);
         if (found < 0 || scan.walk_end <= scan.start) return 0;
         for (int i = 0; i < found; i++)
             if (!regions[i].categories) mpy_held_add(unwritten, regions[i].start, regions[i].end);

@@ -124,6 +124,23 @@ def test_restart_from_background(make_job: Callable[..., Job], built: Callable[[
     assert "the job was paused for" in log and "written while the job was paused" not in log
 
 
+def test_reserved_memory_is_skipped(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+    """The program reserves 68 GiB, whose pagemap has 136 MiB. A checkpoint does not read all of that."""
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 7):
+        pytest.skip("needs Linux 6.7: PAGEMAP_SCAN")
+    job = make_job(1)
+    go = start(job, built("state_memory.c"))
+
+    def bytes_read() -> int:
+        return int(re.findall(r"^rchar: (\d+)$", Path(f"/proc/{job.pids()[0]}/io").read_text(), re.M)[0])
+
+    job.checkpoint()  # reads all files of the program
+    before = bytes_read()
+    job.checkpoint()
+    assert bytes_read() - before < 68 << 20
+    finished(job, go)
+
+
 @pytest.mark.parametrize("kind", ["state_memory.c", "state_threads.py", "state_numpy.py"])
 def test_lazy_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
     """Most memory comes when the program runs again."""
