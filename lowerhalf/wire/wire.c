@@ -224,14 +224,21 @@ char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms) {
     }
 }
 
+/* A peer that has closed the connection may have said why (UNLED): that is read before the connection counts as
+ * closed. */
+static void send_no_more(mpy_wire_t *w) {
+    w->mute = true;
+    shutdown(w->fd, SHUT_RDWR);
+}
+
 static bool send_all(mpy_wire_t *w, const char *data, size_t n) {
-    while (n > 0 && !w->closed) {
+    while (n > 0 && !w->closed && !w->mute) {
         ssize_t sent = send(w->fd, data, n, MSG_NOSIGNAL);
         if (sent > 0) data += sent, n -= (size_t)sent;
         else if (errno == EAGAIN) wait_ready(w->fd, POLLOUT, -1);
-        else if (errno != EINTR) w->closed = true;
+        else if (errno != EINTR) send_no_more(w);
     }
-    return !w->closed;
+    return !w->closed && !w->mute;
 }
 
 bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length) {

@@ -32,6 +32,7 @@ typedef struct mpy_wire {
     char *buffer;
     size_t capacity, start, end;
     bool closed;   /* end of file, error, a line longer than MPY_LINE_MAX, or a line with a wrong seal */
+    bool mute;     /* nothing can be sent any more. What has arrived is still read; then it is closed */
     bool sealed;   /* since the handshake, but over a network only: every line carries its seal (control.h) */
     bool tampered; /* closed because of a wrong seal */
     uint8_t key[MPY_SECRET_BYTES]; /* of this connection */
@@ -47,7 +48,7 @@ void mpy_wire_fill(mpy_wire_t *w, int timeout_ms);
 char *mpy_wire_line(mpy_wire_t *w);
 /* The same, but waits for the line. */
 char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms);
-/* Sends lines, separated by newlines. Adds the last newline, and the seals. False if the connection is lost. */
+/* Sends lines, separated by newlines. Adds the last newline, and the seals. False if they cannot be sent. */
 bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length);
 
 /* The client's half of the handshake of control.h. After it lines over a network are sealed. */

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import layout
@@ -80,3 +82,10 @@ def test_join(text: str) -> None:
     line = protocol.join("KILL", 3, text)
     kind, code, coded = line.split(" ")
     assert (kind, code, protocol.decode_text(coded)) == ("KILL", "3", text)
+
+
+@pytest.mark.parametrize("socket", ["local", "network"])
+def test_last_words_are_read_after_sending_has_failed(driver: Callable[[str], Path], socket: str) -> None:
+    """An agent has said that the coordinator is lost: then the agent is not, and the job goes on."""
+    done = subprocess.run([driver("last_words"), socket], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "UNLED\n", "")
