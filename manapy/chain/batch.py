@@ -15,6 +15,7 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
@@ -33,6 +34,7 @@ REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 ESCAPED = "surrogateescape"  # so that bytes that are no UTF-8 stay what they are
 HASTE_SECONDS = 20.0  # to change queued jobs at the end; after 30 s (KillWait) Slurm kills this
 EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
+MADE = ("chain.json", "script", "batch.sh")  # what prepare() makes in the directory of a chain
 ARRAY = (
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
@@ -73,6 +75,8 @@ def prepare(
     if array:
         needs["environment"] = dict(array)
     directory = directory.absolute()
+    if taken := [directory / name for name in MADE[1:] if os.path.lexists(directory / name)]:
+        raise ManapyError(f"{taken[0]} exists already: give the chain a directory of its own (--dir)")
     command = [str(directory / "script"), *arguments]
     fixed = {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": sbatch, "mode": mode}
     chain = record.create(directory, {**fixed, **needs})
@@ -87,6 +91,14 @@ def prepare(
     ]
     (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n", errors=ESCAPED)
     return chain
+
+
+def withdraw(chain: Chain) -> None:
+    """Remove what prepare() has made. All else in the directory is the user's."""
+    for name in MADE:
+        (chain.dir / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the user's
+        chain.dir.rmdir()
 
 
 def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, float | None]:
@@ -143,10 +155,10 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
     A job that was submitted with plain sbatch makes its chain in its first allocation; ``command`` is the script.
     """
     if directory is not None and record.is_chain(task_directory(directory)):
-        return record.read(task_directory(directory))
+        return record.read_own(task_directory(directory))
     array = {name: os.environ[name] for name in ARRAY if name in os.environ}
     if directory is not None and record.is_chain(directory):  # a task of an array, for the first time
-        parent = record.read(directory)
+        parent = record.read_own(directory)
         return prepare(
             task_directory(directory),
             read_script(parent.dir / "script"),
@@ -168,7 +180,7 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
         or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}"
     )
     if record.is_chain(where):
-        return record.read(where)
+        return record.read_own(where)
     with explained(ManapyError):
         script = read_script(Path(command[0]))
     return prepare(where, script, command[1:], options, [], mode, array=array)

@@ -44,9 +44,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..ckpt.store import known
+from ..ckpt.store import known, own
 from ..core.errors import ManapyError, explained
-from ..core.files import reading, write_record
+from ..core.files import reading, those_with, write_record
 from .lock import Lock
 
 FORMAT = 1
@@ -162,6 +162,11 @@ def is_chain(directory: Path) -> bool:
     return (directory / "chain.json").is_file()
 
 
+def chains_in(directory: Path) -> list[Path]:
+    """The directories of chains directly inside a directory."""
+    return those_with("chain.json", directory.iterdir())
+
+
 def read(directory: Path) -> Chain:
     """Raises ManapyError."""
     with reading(directory / "chain.json", FORMAT, ManapyError, "not a chain's file, or damaged") as record:
@@ -175,6 +180,13 @@ def read(directory: Path) -> Chain:
     return Chain(directory.resolve(), record)
 
 
+def read_own(directory: Path) -> Chain:
+    """The same of a chain whose command is to be run: nobody else may have written it. Raises ManapyError."""
+    if strange := own.complaint(directory / "chain.json"):
+        raise ManapyError(strange)
+    return read(directory)
+
+
 def find(which: str | None) -> Chain:
     """The chain with this directory or name (ckpt/store/known.py); without one, the newest chain here. Raises
     ManapyError."""
@@ -185,7 +197,7 @@ def find(which: str | None) -> Chain:
             f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make "
             "one)"
         )
-    found = [read(path) for path in Path().iterdir() if is_chain(path)]
+    found = [read(path) for path in chains_in(Path())]
     if not found:
         raise ManapyError(f"no chain in {Path().resolve()}: name its directory")
     return max(found, key=lambda chain: float(chain.record["created"]))

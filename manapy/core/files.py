@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,11 +35,12 @@ def replacing(path: Path, suffix: str = ".new", *, private: bool = False, durabl
     """Write a file so that others see the old content or the new, never part of it. If the body raises, the old one
     stays.
 
-    suffix: of the name until then. private: as create_private. durable: the content is on disk before the file has its
-    name; the name itself is after sync()."""
+    suffix: of the name until then. private: as create_private; otherwise the umask decides who may read the file. Only
+    its owner may write it, because manapy trusts no other file (ckpt/store/own.py). durable: the content is on disk
+    before the file has its name; the name itself is after sync()."""
     temporary = path.with_name(path.name + suffix)
     try:
-        with create_private(temporary) if private else temporary.open("wb") as stream:
+        with create_private(temporary) if private else _create_own(temporary) as stream:
             yield stream
             stream.flush()
             if durable:
@@ -54,6 +55,12 @@ def replace_file(path: Path, data: bytes | bytearray, *, durable: bool = False) 
     """Replace a file by one with these bytes."""
     with replacing(path, durable=durable) as stream:
         stream.write(data)
+
+
+def _create_own(path: Path) -> BinaryIO:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    os.fchmod(fd, os.fstat(fd).st_mode & 0o755)  # it may have existed
+    return os.fdopen(fd, "wb")
 
 
 def create_private(path: Path) -> BinaryIO:
@@ -71,6 +78,11 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 def as_text(record: dict[str, Any]) -> bytes:
     """Return the content of such a file."""
     return json.dumps(record, indent=1).encode() + b"\n"
+
+
+def those_with(name: str, directories: Iterable[Path]) -> list[Path]:
+    """The directories that have a file of this name. Those that this user may not look into have none."""
+    return [directory for directory in directories if os.path.isfile(directory / name)]
 
 
 def cache_directory() -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.errors import CoordinatorError, JobError, LeavingError, why
-from ...core.files import as_text, reading, replace_file
+from ...core.files import as_text, reading, replace_file, those_with
 from . import known, own, publish
 
 FORMAT = 1
@@ -141,7 +141,7 @@ def jobs_in(directory: Path) -> list[Job]:
 def readable(directories: Iterable[Path]) -> list[Job]:
     """The jobs among some directories, without those that can't be read, oldest first."""
     found = []
-    for path in filter(is_job, directories):
+    for path in those_with("job.json", directories):
         with contextlib.suppress(JobError):
             found.append(read(path))
     return sorted(found, key=lambda j: (j.started, j.id))

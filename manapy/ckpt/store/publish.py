@@ -352,7 +352,8 @@ def owner(where: Path) -> Path:
 
 def _belongs(where: Path, directory: Path) -> bool:
     with contextlib.suppress(OSError):
-        return where.is_dir() and own.complaint(where) is None and owner(where) == directory.resolve()
+        is_own = where.resolve() == directory.resolve() or own.complaint(where) is None
+        return where.is_dir() and is_own and owner(where) == directory.resolve()
     return False
 
 
@@ -543,8 +544,7 @@ def prune(directory: Path, keep: int) -> list[Path]:
         real = path.resolve()
         if real in needed or not is_checkpoint(path):
             continue
-        _discard_local(real)
-        grave = _grave(real)
+        local, grave = _local_images(real), _grave(real)
         if _belongs(real.parent, directory):
             with contextlib.suppress(FileNotFoundError):  # another prune has deleted it
                 os.rename(real, grave)
@@ -552,6 +552,8 @@ def prune(directory: Path, keep: int) -> list[Path]:
             path.unlink(missing_ok=True)
             _drop_dangling(real.with_name("latest"))
         discard(grave)
+        if local is not None:
+            discard(local)
         removed.append(path)
     return removed
 
@@ -564,12 +566,13 @@ def _newest_shared(found: Sequence[Path]) -> list[Path]:
     return []
 
 
-def _discard_local(checkpoint: Path) -> None:
-    """Delete the images that the local level of this host has."""
+def _local_images(checkpoint: Path) -> Path | None:
+    """Where the local level of this host has the checkpoint's images."""
     with contextlib.suppress(ManifestError):
         root = Path(read_manifest(checkpoint).levels.local or os.devnull)
         if root.is_dir() and own.complaint(root) is None:
-            discard(root / checkpoint.name)
+            return root / checkpoint.name
+    return None
 
 
 def _grave(directory: Path) -> Path:

@@ -95,11 +95,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
     restart = installation.executable("manapy-restart")
     if restart is None:
         raise ManapyError("manapy-restart is missing: this installation of manapy is incomplete")
-    mpirun = find_mpirun(options.mpirun, manifest)
     if problems := verify.headers(path, manifest, signed=not options.unsigned)[1]:
         more = and_more(problems, f": manapy verify {path}")
         older = verify.older(path, signed=not options.unsigned)
         raise ManapyError(problems[0] + more + f"; {older} can be used instead" * (older is not None))
+    mpirun = find_mpirun(options.mpirun, manifest)  # it asks the manifest's mpirun for its version
     values = {option: getattr(options, option[2:].replace("-", "_")) for option in PASSED_ON}
     given = {option: value for option, value in values.items() if value is not None}
     if options.settings:  # a wrong value in a file is found before ranks start

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     command = options.after
     how = arguments.policy(options)
     if options.dir is not None and record.is_chain(options.dir):
-        chain = record.read(options.dir)
+        chain = record.read_own(options.dir)
         if chain.record["kind"] != "run":
             raise UsageError(f"{options.dir} is a chain of Slurm jobs: manapy slurm chain continues it")
         if command and command != chain.record["command"]:

@@ -85,7 +85,6 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def _chain(options: argparse.Namespace, out: Output) -> int:
     from ...chain import batch, slurm
-    from ...core import files
     from ...core.errors import UsageError
 
     if options.after:
@@ -108,7 +107,7 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     try:
         job, limit = batch.submit(chain, batch.estimate(chain, options.checkpoint_time), how.margin)
     except BaseException:
-        files.discard(chain.dir)
+        batch.withdraw(chain)
         raise
     out.note(
         f"chain {os.path.relpath(chain.dir)}: job {job}, "

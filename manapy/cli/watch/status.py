@@ -83,6 +83,6 @@ def _named(which: str | None) -> Chain | Job:
     try:
         return naming.job(which)
     except JobError:
-        if which is None and any(record.is_chain(path) for path in Path().iterdir()):
+        if which is None and record.chains_in(Path()):
             return record.find(None)
         raise

@@ -1,15 +1,16 @@
-"""Checkpoints on local storage of one host: full disks, and directories that others may have written."""
+"""Checkpoints on local storage of one host: full disks, and directories that others may have written or may write."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from disks import disk
 from jobs import Job, JobError
-from manapy.ckpt.store import publish
+from manapy.ckpt.store import publish, verify
 from solver import MIDDLE, after, step
 from waiting import until
 
@@ -158,3 +159,27 @@ def test_foreign_directory(job: Job, tmp_path: Path) -> None:
     job.restart()
     job.wait_for(f"continuing {path}: ")
     job.finish()
+
+
+@pytest.mark.parametrize("storage", ["shared", "local"])
+def test_a_group_that_may_write(make_job: Callable[..., Job], tmp_path: Path, storage: str) -> None:
+    """The umask lets others write new files, as on systems where each user has a group, and the job directory was made
+    so. Manapy's own files are written by their owner only, so they are trusted."""
+    job = make_job()
+    job.mpirun = ["sh", "-c", 'umask 0 && exec "$@"', "sh", *job.mpirun]
+    job.dir.mkdir()
+    job.dir.chmod(0o775)
+    options = ["--keep", "1", "--dirty", "off", *(["--local", tmp_path / "local"] if storage == "local" else [])]
+    job.hold(MIDDLE)
+    job.start_solver(options=options)
+    job.wait_for(after(100))
+    first, second = job.checkpoint(), job.checkpoint()
+    until(lambda: copied(second), job.report)
+    job.checkpoint()
+    until(lambda: not first.exists(), job.report)
+    last = step(job.output())
+    job.kill()
+    job.restart_by_command()
+    job.wait_for(after(last))
+    newest = job.checkpoint()
+    assert job.finish() and not verify.headers(newest, publish.read_manifest(newest))[1]

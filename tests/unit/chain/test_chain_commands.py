@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_slurm import FakeSlurm
@@ -91,6 +93,26 @@ def test_options_of_sbatch_without_their_end(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "chain").exists()
 
 
+def test_a_refused_job_leaves_the_directory_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user's files stay. A directory that the command has made vanishes."""
+    job = tmp_path / "job.sh"
+    job.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    for directory in (tmp_path, tmp_path / "new"):
+        wrong(["slurm", "chain", "--dir", directory, job], "sbatch: no such program", 1, capsys)
+        assert list(tmp_path.iterdir()) == [job]
+
+
+@pytest.mark.parametrize("name", ["script", "batch.sh"])
+def test_a_file_of_the_user_is_not_replaced(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / name
+    job.write_text("#!/bin/sh\n")
+    wrong(["slurm", "chain", "--dir", tmp_path, job], f"{job} exists already: give the chain a directory", 1, capsys)
+    assert list(tmp_path.iterdir()) == [job] and job.read_text() == "#!/bin/sh\n"
+
+
 @pytest.mark.parametrize("submitted", [True, False])
 def test_script_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, submitted: bool) -> None:
     """Its bytes stay as they are."""
@@ -115,10 +137,39 @@ def test_damaged_chain(history: History, capsys: pytest.CaptureFixture[str]) -> 
         wrong([command, *option, history.chain.dir], "chain.json: not a chain's file, or damaged", 1, capsys)
 
 
+def test_a_command_that_others_may_have_written(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not run. Looking at the chain is allowed."""
+    mark = history.chain.dir / "was run"
+    history.chain.record |= {"kind": "run", "command": ["touch", str(mark)], "cwd": "/"}
+    history.chain.write()
+    (history.chain.dir / "chain.json").chmod(0o666)
+    wrong(["run", "--dir", history.chain.dir], "chain.json is writable by others", 1, capsys)
+    assert not mark.exists() and cli.main(["history", str(history.chain.dir)]) == 0
+
+
 def test_where_it_was_begun_is_gone(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     history.chain.record["cwd"] = "/no/where"
     history.chain.write()
     wrong(["run", "--dir", history.chain.dir], "/no/where: No such file or directory", 1, capsys)
+
+
+@pytest.mark.parametrize("command", ["history", "status"])
+def test_a_directory_beside_it_is_closed(
+    command: str, history: History, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command without the chain's name finds it."""
+    monkeypatch.chdir(history.chain.dir.parent)
+    Path("closed").mkdir()
+    real = os.stat
+
+    def stat(path: int | str | Path, **options: Any) -> os.stat_result:
+        if str(path).startswith("closed/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert cli.main([command]) == 0
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["history", "status"])

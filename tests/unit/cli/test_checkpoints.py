@@ -273,6 +273,15 @@ def test_checkpoint_of_another_user(job: Path, mpirun: Path, what: str) -> None:
     assert not Path(f"{mpirun}.arguments").exists()
 
 
+def test_nothing_that_an_unchecked_manifest_names_is_run(job: Path, mpirun: Path) -> None:
+    """Nor asked for its version."""
+    path = images.checkpoint(job, RANKS, 3, str(mpirun))
+    (path / "manifest.json").chmod(0o666)
+    done = restart(path)
+    assert done.returncode == 1 and "is writable by others" in done.stderr
+    assert not Path(f"{mpirun}.arguments").exists()
+
+
 @pytest.mark.parametrize("forged", ["argv", "image", "no signature", "another secret"])
 def test_forged_checkpoint(job: Path, mpirun: Path, forged: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = job / "ckpt-000002"

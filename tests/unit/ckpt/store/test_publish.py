@@ -131,6 +131,14 @@ def test_prune(tmp_path: Path) -> None:
     assert take(tmp_path).name == "ckpt-000005"
 
 
+def test_prune_where_a_group_may_write(tmp_path: Path) -> None:
+    """manapy-launch accepts such a job directory."""
+    tmp_path.chmod(0o775)
+    paths = [take(tmp_path) for _ in range(2)]
+    assert publish.prune(tmp_path, 1) == paths[:1]
+    assert [c.path for c in publish.checkpoints(tmp_path)] == paths[1:]
+
+
 def test_prune_spares_latest(tmp_path: Path) -> None:
     paths = [take(tmp_path) for _ in range(3)]
     (tmp_path / "latest").unlink()
