@@ -111,15 +111,14 @@ int mpy_comm_rebuild(char *error, uint64_t n) {
         failed = &records[i]->comm;
         rc = rebuild_one(records[i]);
         if (rc == 0) rc = age(failed);
+        if (rc == 0 && failed->obj.handle != 0) rc = rebuild_details(failed);
         /* it was left: made only for the other members */
         if (rc == 0 && failed->obj.refs == 0) rc = MPY_REAL(Comm_free)(&failed->obj.real);
     }
     if (rc == 0) rc = age(failed = mpy_world);
     mpy_free(records, allocated * sizeof *records);
-    for (mpy_link_t *l = mpy_comms.next; rc == 0 && l != &mpy_comms; l = l->next) {
-        failed = &MPY_COMM_RECORD(l)->comm;
-        if (failed->obj.handle != 0) rc = rebuild_details(failed);
-    }
+    for (mpy_link_t *l = mpy_comms.next; rc == 0 && l != &mpy_comms; l = l->next)
+        if (predefined(MPY_COMM_RECORD(l))) rc = rebuild_details(failed = &MPY_COMM_RECORD(l)->comm);
     mpy_hook_out(t);
     if (rc == 0) return 0;
     mpy_text_format(error, n, "cannot rebuild the communicator '%s' (MPI error %d)", failed->name, rc);

@@ -230,13 +230,16 @@ typedef struct notice {
     uint32_t later;
 } notice_t;
 
-static bool wants_notice(const mpy_request_t *r) { return !(r->flags & MPY_RF_SYNC); }
+/* Has the real library finished it? One that waits for an ack has been settled by an earlier drain. */
+static bool wants_notice(const mpy_request_t *r) {
+    return (r->flags & (MPY_RF_COMPLETE | MPY_RF_SYNC)) == MPY_RF_COMPLETE;
+}
 
 static int count_notices(int *counts) {
     int n = 0;
     for (const mpy_request_t *r = mpy_ssend_first(); r != NULL; r = r->next) {
         if (!wants_notice(r)) continue;
-        if (counts) counts[mpy_peer_world(r->comm, r->peer)]++;
+        counts[mpy_peer_world(r->comm, r->peer)]++;
         n++;
     }
     return n;
@@ -261,7 +264,7 @@ static uint8_t mark_stored(const notice_t *note, int from) {
     const mpy_comm_t *c = row ? mpy_comm((int)row->handle) : NULL;
     if (c == NULL) return 0; /* freed: it can't be matched, and the sender won't ask */
     mpy_stored_t *m = mpy_store_from_end(c, rank_of_world(c, from), note->tag, note->later);
-    if (m == NULL) return 0;
+    if (m == NULL || m->sync_id) return 0; /* matched; or, after a drain that has failed, a later message is missing */
     m->sync_id = note->id;
     m->sync_world = from;
     return 1;
@@ -288,6 +291,8 @@ static int alltoallv(const void *out, const int *out_counts, void *in, const int
     return rc;
 }
 
+/* Also after a drain that has failed: the job goes on, and the real library has finished sends whose messages nobody has
+ * received but this drain. */
 static int settle_ssends(int size) {
     int *counts = mpy_alloc((size_t)size * 3 * sizeof *counts), *in_counts = counts + size, *next = counts + 2 * size;
     int n = count_notices(counts), n_in = 0, request;
@@ -387,15 +392,15 @@ static void work_until_vote(effort_t *e) {
 
 typedef struct ballot { /* sums over all ranks */
     int open, moved, failed; /* number of ranks */
-    int notices;             /* number of synchronous sends */
+    int ssends;              /* number of ranks with synchronous sends */
 } ballot_t;
 
 /* The work continues during the vote: other ranks may enter it late because they need this work. */
 static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
     int request, rc = ABANDONED;
     if (is_open(e) && MPY_LOWER->svc->tcp_bytes() - e->tcp_bytes >= MOVED_BYTES) e->moved = true;
-    *mine = (ballot_t){is_open(e), e->moved, e->failed, count_notices(NULL)};
-    if (is_open(e)) begin_period(e);
+    *mine = (ballot_t){is_open(e), e->moved, e->failed, mpy_ssend_first() != NULL};
+    begin_period(e); /* also if this rank is empty: what it had moved must not keep the others waiting */
     if (!was_left)
         rc = MPY_REAL(Iallreduce)(mine, all, sizeof *mine / sizeof(int), MPI_INT, MPI_SUM, mpy_private_comm, &request);
     uint32_t spins = 0;
@@ -450,7 +455,7 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
     }
     rc = empty_network(&effort, mine, all);
     bool all_empty = !rc && all->failed == 0 && all->open == 0;
-    if (all_empty && all->notices > 0) rc = settle_ssends(size);
+    if (!rc && all->ssends > 0) rc = settle_ssends(size);
     if (!effort.failed && (rc || !all_empty)) {
         effort.failed = true;
         mpy_text_format(error, n, "another rank could not empty the network");
@@ -486,12 +491,18 @@ static int repost(mpy_request_t *r) {
     return mpy_real_irecv(r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
 }
 
+/* Will the real library get this request's tag again? (A slot that has finished may have the tag of an older one.) */
+static bool needs_tag(const mpy_request_t *r) {
+    bool is_persistent = r->flags & MPY_RF_FAMILY && r->family->persistent;
+    return is_open_receive(r) ||
+           (is_persistent && (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || r->kind == MPY_REQ_RECV));
+}
+
 static int largest_tag(void) {
     int largest = 0;
     for (uint32_t i = 0; i < mpy_request_limit; i++) {
         const mpy_request_t *r = mpy_request_at(i);
-        bool has_tag = r->kind != MPY_REQ_FREE && r->kind != MPY_REQ_OTHER && r->kind != MPY_REQ_FAMILY;
-        if (has_tag && r->tag > largest) largest = r->tag;
+        if (needs_tag(r) && r->tag > largest) largest = r->tag;
     }
     return largest;
 }
