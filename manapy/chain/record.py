@@ -9,7 +9,9 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     attempt     id nodes deadline(or null) output      the script begins, once more; id: of the Slurm job, or empty;
                                                        output: the file to which the job writes, or empty
     step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py); again after the
-                                                       ranks have found the checkpoint of the answer damaged
+                                                       ranks have found the checkpoint of the answer damaged. The
+                                                       first event of a step also has `had`: the highest number of a
+                                                       checkpoint in dir then; those of the step have higher ones
     checkpoint  path seconds bytes cause               published
     failed      cause reason seconds                   a checkpoint failed
     skipped     path reason                            a checkpoint is damaged, or shows a hang, and is not used

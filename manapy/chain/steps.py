@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..ckpt.store import job, known, publish, verify
-from ..core.errors import JobError, ManapyError, ManifestError
+from ..core.errors import JobError, ManapyError, ManifestError, why
 from .record import Chain, Event, is_chain, read
 
 # states of a job that may not have ended by itself
@@ -62,8 +62,12 @@ def decide(
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
         where = Path(before["dir"]) if before else (directory or chain.dir / f"step-{number:03d}").absolute()
-        verdict = _verdict(chain, attempt, before, where, ranks, say) if before else NextStep("new", where)
-        _note(chain, attempt, {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}, verdict)
+        asked: Event = {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}
+        if before:
+            verdict = _verdict(chain, attempt, before, where, ranks, say)
+        else:
+            verdict, asked["had"] = NextStep("new", where), _highest(where)
+        _note(chain, attempt, asked, verdict)
         return verdict
 
 
@@ -85,6 +89,16 @@ def decide_again(chain: Chain, damaged: Path, reason: str, say: Callable[[str], 
 def _note(chain: Chain, attempt: int, step: Event, verdict: NextStep) -> None:
     """Record an answer."""
     chain.append("step", attempt, **step, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
+
+
+def _highest(directory: Path) -> int:
+    """The highest number of a checkpoint in a job directory, which may not exist yet. Raises ManapyError."""
+    try:
+        return publish.highest(directory)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise ManapyError(f"the step does not start: its directory cannot be read ({why(error, directory)})") from error
 
 
 def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
@@ -171,7 +185,7 @@ def _verdict(
     say: Callable[[str], None],
     damaged: Path | None = None,
 ) -> NextStep:
-    begun = next(event["time"] for event in chain.events("step") if event["step"] == step["step"])
+    begun = next(event for event in chain.events("step") if event["step"] == step["step"])
     if (last := fate(where)).kind == "done":
         return NextStep("done", code=last.code)
     found = newest_usable(chain, attempt, where, begun, say, damaged)
@@ -186,18 +200,23 @@ def _verdict(
 
 
 def newest_usable(
-    chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None], damaged: Path | None
+    chain: Chain, attempt: int, directory: Path, begun: Event, say: Callable[[str], None], damaged: Path | None
 ) -> publish.Checkpoint | None:
-    """The newest checkpoint of a job directory taken after ``since`` whose manifest and headers are good (invariant
-    2), which was not taken in a hang (invariant 3), and is not dropped. ``damaged``: the ranks have found damage in
-    this one, so only older ones are looked at."""
+    """The newest checkpoint of a job directory that was taken since ``begun``, the first event of the step, whose
+    manifest and headers are good (invariant 2), which was not taken in a hang (invariant 3), and is not dropped.
+    ``damaged``: the ranks have found damage in this one, so only older ones are looked at.
+
+    Numbers tell which ones are older than the step: a clock may have been set back, or be that of another node.
+    """
     paths = [path.resolve() for path in publish.usable(directory)]
     if damaged in paths:
         del paths[paths.index(damaged) :]
     for path in reversed(paths):
+        if publish.number(path) <= begun.get("had", 0):
+            break
         try:
             manifest = publish.read_manifest(path)
-            if manifest.time < since:
+            if "had" not in begun and manifest.time < begun["time"]:  # recorded by an older manapy
                 break
             if _in_a_hang(chain, directory, manifest.time):
                 _leave_out(chain, attempt, path, "the job hung already")

@@ -214,6 +214,17 @@ def existing(directory: Path) -> list[tuple[int, Path]]:
     )
 
 
+def highest(directory: Path) -> int:
+    """The highest number that a checkpoint of a job directory has, or an interrupted one; 0 if there is none. Raises
+    OSError."""
+    return max((int(match[1]) for name in os.listdir(directory) if (match := _NAME.match(name))), default=0)
+
+
+def number(checkpoint: Path) -> int:
+    """The number in a checkpoint's name."""
+    return int(checkpoint.name.removeprefix("ckpt-"))
+
+
 def names_on_hosts(directory: Path) -> list[str]:
     """The names of a job's checkpoints that have images, or may have some (invariant 8), on local storage: in whatever
     directory, because one directory may have several paths. Raises OSError."""
@@ -387,13 +398,10 @@ def begin(directory: Path, where: Path | None = None) -> Path:
     with explained(CheckpointError, where, "cannot make "):
         if where != directory:
             open_place(where, directory, "the program's directory for checkpoints")
-        taken = [
-            int(match[1]) for each in {directory, where} for name in os.listdir(each) if (match := _NAME.match(name))
-        ]
-        number = max(taken, default=0) + 1
-        path = where / f"tmp-{number:06d}-{os.urandom(3).hex()}"
+        free = max(map(highest, {directory, where})) + 1
+        path = where / f"tmp-{free:06d}-{os.urandom(3).hex()}"
         if where != directory:
-            (directory / f"ckpt-{number:06d}").symlink_to(where / f"ckpt-{number:06d}")
+            (directory / f"ckpt-{free:06d}").symlink_to(where / f"ckpt-{free:06d}")
             sync(directory)
         path.mkdir(mode=0o700)
     return path

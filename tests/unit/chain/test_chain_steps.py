@@ -199,18 +199,43 @@ def test_other_number_of_ranks(script: Script) -> None:
     assert script.ask(A).kind == "resume", "it wasn't noted"
 
 
-def test_checkpoints_of_another_program_in_the_same_directory(script: Script, tmp_path: Path) -> None:
-    """--dir names a job directory that already existed: checkpoints older than the step don't belong to it."""
+@pytest.mark.parametrize("numbers", [True, False])
+def test_checkpoints_of_another_program_in_the_same_directory(script: Script, tmp_path: Path, numbers: bool) -> None:
+    """--dir names a job directory that already existed: checkpoints older than the step don't belong to it. A history
+    of an older manapy has no numbers, so times tell which ones these are."""
     old = tmp_path / "mine"
     old.mkdir()
     images.checkpoint(old, RANKS)
     time.sleep(0.01)
     assert script.ask(A, directory=old) == NextStep("new", old)
+    if not numbers:
+        history = script.history.chain.dir / "history.jsonl"
+        history.write_text(history.read_text().replace('"had": 1, ', ""))
+    assert [event.get("had") for event in script.history.chain.events("step")] == [1 if numbers else None]
     script.again()
     assert script.ask(A, directory=old) == NextStep("new", old)
     images.checkpoint(old, RANKS)
     script.again()
     assert script.ask(A, directory=old) == NextStep("resume", old / "ckpt-000002")
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_clock_that_was_set_back(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int) -> None:
+    """The times of the step's checkpoints are before its begin. That of another program's checkpoint is after it."""
+    now, where = time.time(), tmp_path / "mine"
+    where.mkdir()
+    for _ in range(before):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: now + 3600)
+            images.checkpoint(where, RANKS)
+    assert script.ask(A, directory=where).kind == "new"
+    script.again()
+    assert script.ask(A, directory=where).kind == "new"
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: now - 3600)
+        newest = images.checkpoint(where, RANKS)
+    script.again()
+    assert script.ask(A, directory=where) == NextStep("resume", newest)
 
 
 def test_an_attempt_that_did_not_get_there(script: Script) -> None:
