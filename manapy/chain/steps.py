@@ -9,6 +9,7 @@ Invariants
     reported once, and the next older one is taken. A step without an undamaged checkpoint starts from the beginning; if
     it had damaged ones, it says so. Manifest and headers are checked here, all other bytes by the ranks, each its own
     image (lowerhalf/join/agreement.c). If a rank finds damage, rank 0 asks again before anything has started.
+    A step does not start from the beginning because a directory or a manifest cannot be read now.
  3. A checkpoint that was taken while the job hung because of a fault of its program (remedy.py) is not used: the
     fault is in it.
  4. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
@@ -17,12 +18,13 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ckpt.store import job, known, publish, verify
-from ..core.errors import JobError, ManapyError, ManifestError, why
+from ..ckpt.store import job, known, levels, publish, verify
+from ..core.errors import JobError, ManapyError, ManifestError, explained, why
 from .record import Chain, Event, is_chain, read
 
 # states of a job that may not have ended by itself
@@ -91,14 +93,22 @@ def _note(chain: Chain, attempt: int, step: Event, verdict: NextStep) -> None:
     chain.append("step", attempt, **step, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
 
 
-def _highest(directory: Path) -> int:
-    """The highest number of a checkpoint in a job directory, which may not exist yet. Raises ManapyError."""
+@contextlib.contextmanager
+def _reading(directory: Path) -> Iterator[None]:
+    """If a step's directory cannot be read in the body, raise ManapyError; if it does not exist yet, go on."""
     try:
-        return publish.highest(directory)
+        yield
     except FileNotFoundError:
-        return 0
+        pass
     except OSError as error:
         raise ManapyError(f"the step does not start: its directory cannot be read ({why(error, directory)})") from error
+
+
+def _highest(directory: Path) -> int:
+    """The highest number of a checkpoint in a job directory, which may not exist yet. Raises ManapyError."""
+    with _reading(directory):
+        return publish.highest(directory)
+    return 0
 
 
 def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
@@ -207,14 +217,17 @@ def newest_usable(
     ``damaged``: the ranks have found damage in this one, so only older ones are looked at.
 
     Numbers tell which ones are older than the step: a clock may have been set back, or be that of another node.
+    Raises ManapyError if there is none, but perhaps only because something cannot be read now.
     """
-    paths = [path.resolve() for path in publish.usable(directory)]
+    paths = there = [path for path in _listed(directory) if publish.number(path) > begun.get("had", 0)]
     if damaged in paths:
-        del paths[paths.index(damaged) :]
+        paths = paths[: paths.index(damaged)]
+    unread = ""
     for path in reversed(paths):
-        if publish.number(path) <= begun.get("had", 0):
-            break
         try:
+            with explained(ManifestError, path):
+                if publish.is_dropped(path):
+                    continue
             manifest = publish.read_manifest(path)
             if "had" not in begun and manifest.time < begun["time"]:  # recorded by an older manapy
                 break
@@ -225,15 +238,40 @@ def newest_usable(
             problems = verify.headers(path, manifest)[1]
         except ManifestError as error:
             problems = [str(error)]
+            unread = unread or (str(error) if publish.is_unreadable(error) else "")
         if not problems:
             return publish.Checkpoint(path, manifest)
         _skip(chain, attempt, path, problems[0], say)
         damaged = path
+    if unread:
+        raise ManapyError(f"the step does not start: a checkpoint cannot be read now ({unread}), and no other is good")
+    lost = ""
     if damaged is not None:
-        text = f"{directory}: no undamaged checkpoint is left: the program starts from the beginning"
+        lost = "no undamaged checkpoint is left"
+    elif not there and _were_taken(chain, directory):
+        lost = "its checkpoints are gone (deleted, or on a file system that is not mounted)"
+    if lost:
+        text = f"{directory}: {lost}: the program starts from the beginning"
         chain.append("note", attempt, text=text)
         say(text)
     return None
+
+
+def _listed(directory: Path) -> list[Path]:
+    """The real paths of all checkpoints of a job directory, oldest first, also of those that cannot be looked at now.
+    Raises ManapyError."""
+    with _reading(directory):
+        return [path.resolve() for _, path in publish.existing(directory)]
+    return []
+
+
+def _were_taken(chain: Chain, directory: Path) -> bool:
+    """Does the history know of checkpoints of a job directory? Neither `manapy drop` nor --keep ever takes the last
+    one, so if none is there, the user has deleted them, or they cannot be seen. A program may have chosen another place
+    for them, whose name tells the job directory."""
+    parents = {Path(event["path"]).parent for event in chain.events("checkpoint")}
+    names = {levels.root(parent.parent, directory) for parent in parents}
+    return bool(parents & {directory, directory.resolve(), *names})
 
 
 def _skip(chain: Chain, attempt: int, path: Path, reason: str, say: Callable[[str], None]) -> None:

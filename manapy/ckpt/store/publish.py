@@ -288,10 +288,15 @@ def _read_if_there(path: Path) -> Manifest | None:
     try:
         return read_manifest(path)
     except ManifestError as error:
-        cause = error.__cause__
-        if isinstance(cause, OSError) and not isinstance(cause, (FileNotFoundError, NotADirectoryError)):
+        if is_unreadable(error):
             raise
         return None
+
+
+def is_unreadable(error: ManifestError) -> bool:
+    """Was this raised because something cannot be read now, though it may be good (invariant 8)?"""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and not isinstance(cause, (FileNotFoundError, NotADirectoryError))
 
 
 # ---- signatures

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from histories import History
 from manapy.chain import steps, view
 from manapy.chain.steps import NextStep
 from manapy.ckpt.store import publish, verify
-from manapy.core.errors import ManapyError
+from manapy.core.errors import ManapyError, ManifestError
 
 A, B = ["solver", "a"], ["solver", "b"]
 RANKS = 2
@@ -168,6 +170,75 @@ def test_all_damaged(script: Script) -> None:
     assert script.ask(A) == NextStep("new", where)
     assert script.said[-1] == f"{where}: no undamaged checkpoint is left: the program starts from the beginning"
     assert script.history.chain.events("note")[-1]["text"] == script.said[-1]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_directory_that_cannot_be_read(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """For example, while a file server does not answer. The step does not start, and the answer is not recorded."""
+    where = tmp_path / "mine"
+    where.mkdir()
+    if begun:
+        script.ask(A, directory=where)
+        newest = images.checkpoint(where, RANKS)
+        script.again()
+    asked, listdir = len(script.history.chain.events("step")), os.listdir
+
+    def fail(path: Path) -> list[str]:
+        if path == where:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return listdir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", fail)
+        reason = f"does not start: its directory cannot be read \\({where}: Input/output error"
+        with pytest.raises(ManapyError, match=reason):
+            script.ask(A, directory=where)
+    assert len(script.history.chain.events("step")) == asked
+    assert script.ask(A, directory=where) == (NextStep("resume", newest) if begun else NextStep("new", where))
+
+
+@pytest.mark.parametrize("older", [0, 1])
+def test_manifest_that_cannot_be_read(script: Script, monkeypatch: pytest.MonkeyPatch, older: int) -> None:
+    """An older checkpoint is taken, if there is one. The step does not start from the beginning."""
+    where = script.start(A, checkpoints=older + 1)
+    script.again()
+    newest = where / f"ckpt-{older + 1:06d}"
+    read = publish.read_manifest
+
+    def fail(path: Path) -> publish.Manifest:
+        if path == newest:
+            raise ManifestError(f"{path}: Stale file handle") from OSError(errno.ESTALE, "Stale file handle")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, "read_manifest", fail)
+        if older:
+            assert script.ask(A) == NextStep("resume", where / "ckpt-000001")
+        else:
+            with pytest.raises(
+                ManapyError, match=f"cannot be read now \\({newest}: Stale file handle\\), and no other"
+            ):
+                script.ask(A)
+    script.again()
+    assert script.ask(A) == NextStep("resume", newest)
+
+
+@pytest.mark.parametrize("place", [False, True])
+def test_checkpoints_that_are_gone(script: Script, tmp_path: Path, place: bool) -> None:
+    """Deleted, or not mounted. The step starts from the beginning, and a message says so."""
+    where = script.start(A)
+    parent = publish.place(where, str(tmp_path / "scratch")) if place else where
+    script.history.checkpoint(path=str(parent / "ckpt-000001"))
+    script.again()
+    assert script.ask(A) == NextStep("new", where)
+    assert script.said == [
+        f"{where}: its checkpoints are gone (deleted, or on a file system that is not mounted): the program starts "
+        "from the beginning"
+    ]
+    assert script.history.chain.events("note")[-1]["text"] == script.said[-1]
+    assert script.ask(B).kind == "new" and len(script.said) == 1, "it has had none"
 
 
 def test_the_last_answer_counts(script: Script) -> None:
