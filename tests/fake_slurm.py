@@ -68,11 +68,13 @@ class FakeSlurm:
 
 
 def guard(chain: Path, *arguments: str | Path, script: str) -> subprocess.CompletedProcess[str]:
-    """`manapy slurm guard` with a new script, as in a batch job. It does not wait long before it tries again."""
+    """`manapy slurm guard` with a new script, as in a batch job. It does not wait long before it tries again, and gives
+    a busy machine time for an answer."""
     file = chain.parent / "job.sh"
     file.write_text(f"#!/bin/sh\n{script}\n")
     code = (
-        "import sys; from manapy.chain import slurm; from manapy.cli import main; slurm.PAUSE = 0.01; sys.exit(main())"
+        "import sys; from manapy.chain import attempt, slurm; from manapy.cli import main; "
+        "slurm.PAUSE, attempt.LEAST = 0.01, 60.0; sys.exit(main())"
     )
     words = ["slurm", "guard", "--dir", chain, "--watch", "off", *arguments, "--", file]
     return subprocess.run(

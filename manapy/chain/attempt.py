@@ -17,6 +17,8 @@ Invariants
     work since then.
  6. A hung job is saved only if its state is worth that (remedy.py), and only if it has a safe moment. A job that is
     left for another reason meanwhile is not called hung.
+ 7. No question to the surroundings (Watch.look) delays the last checkpoint by more than LEAST: the checkpoint begins
+    before the question, or ends the wait for the answer.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ GONE = 2.0  # seconds after the script's end in which a silent coordinator may b
 GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no port for a moment
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
 HASTE = 10.0  # instead of both, if the attempt has expired: after 30 s (KillWait) Slurm kills its supervisor
+LEAST = 1.0  # seconds that an answer of the surroundings is waited for, whatever is due
 SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -102,8 +105,9 @@ class Watch(Protocol):
 
     period: float  # seconds between looks
 
-    def look(self) -> AllocationState:
-        """Ask for the current state. Never raises: if it cannot be found out, returns the last state."""
+    def look(self, enough: Callable[[], bool] = lambda: False) -> AllocationState:
+        """Ask for the current state, and wait for an answer until ``enough()`` is true. Never raises: if it cannot be
+        found out, returns the last state."""
 
     def on_signal(self, number: int) -> str:
         """The reason to leave after this signal; empty: look again."""
@@ -222,9 +226,6 @@ class Attempt:
             if self._at_once:
                 return Outcome("expired", reason="interrupted twice")
             now = time.time()
-            if signals != self._signals or now >= min(looked + self.watch.period, look.killed or math.inf):
-                signals, looked = self._signals, now
-                look = self.watch.look()
             lead = timing.lead(self.measured, (look.deadline or now) - begin, self.policy.margin)
             leave = self._leave or look.leave
             early = bool(leave)
@@ -258,15 +259,31 @@ class Attempt:
                 self._final, retry = None, now + RETRY
                 if look.deadline is not None and now + RETRY > look.deadline:
                     return Outcome("expired", reason=problem)
-            if look.killed is not None and now >= look.killed:
-                return Outcome("expired", reason=f"{look.what} has ended before the job was saved")
             if leave and self._final is None and now >= retry and not self._starting():
                 self.say(f"{leave}: saving the job")
                 self._final = self._begin_save(leave, "hold")
             elif not leave and self._save is None and self._final is None and self._due(begin, look, now):
                 self._save = self._begin_save("measure" if not self.measured else "interval", "continue")
+            if signals != self._signals or now >= min(looked + self.watch.period, look.killed or math.inf):
+                signals, looked = self._signals, now
+                due = now if leave else (look.deadline or math.inf) - lead
+                look = self.watch.look(self._urgent(signals, due))
+                if look.killed is not None and now >= look.killed:
+                    return Outcome("expired", reason=f"{look.what} has ended before the job was saved")
             select.select([self._wake[0]], [], [], TICK)
             self._drain_wake()
+
+    def _urgent(self, signals: int, due: float) -> Callable[[], bool]:
+        """Becomes true, after LEAST, with the next signal, when the last checkpoint has ended, or when it must begin
+        (``due``, in seconds since the epoch). ``signals``: so many have been heeded."""
+        final, least = self._final, time.time() + LEAST
+
+        def urgent() -> bool:
+            now = time.time()
+            over = now >= due if final is None else final.results is not None
+            return now >= least and (over or self._signals != signals)
+
+        return urgent
 
     def _drain_wake(self) -> None:
         try:

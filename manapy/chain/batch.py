@@ -4,8 +4,8 @@ Invariants
  1. Until the chain is over, another allocation follows each allocation, however it has ended. In requeue mode the same
     job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
     queued before the script begins.
- 2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled before it is saved: it may
-    be killed meanwhile.
+ 2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled while it is saved: it may be
+    killed at any time.
  3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
     one.
  4. The script is copied once. A later change of its file has no effect.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .attempt import AllocationState, Outcome, heeded
@@ -32,7 +32,7 @@ class UserWatch:
         self._deadline = deadline
         self.asked = ""
 
-    def look(self) -> AllocationState:
+    def look(self, enough: Callable[[], bool] = lambda: False) -> AllocationState:
         """See attempt.Watch."""
         return AllocationState(self._deadline, what="the time of --time")
 

@@ -11,13 +11,15 @@ Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1);
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +27,7 @@ from ..core.errors import ManapyError, UsageError
 from .attempt import AllocationState, Outcome
 
 ANSWER_SECONDS = 60.0
+LOOK_SECONDS = 0.25  # between looks whether something else is more urgent than an answer
 PERSIST_SECONDS = 300.0  # slurmctld starts again, or another host takes over
 PAUSE, PAUSE_MAX = 1.0, 15.0  # seconds between two tries; twice as long each time
 ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
@@ -61,25 +64,50 @@ def command(*arguments: str | Path) -> str:
     """Run a Slurm command. Returns its standard output. Raises SlurmError."""
     name = str(arguments[0])
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [str(a) for a in arguments],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=ANSWER_SECONDS,
             env=_clean(),
         )
     except FileNotFoundError:
         raise SlurmError(
             f"{name}: no such program: is this a Slurm cluster? (Debian: apt install slurm-client)"
         ) from None
-    except subprocess.TimeoutExpired:
-        raise SlurmError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s") from None
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        cause = [line for line in said if "error:" in line][-1:] or said[:1] or [f"exit code {done.returncode}"]
+    with process:
+        output, errors = _answer(process, name)
+    if process.returncode:
+        said = [line for line in errors.splitlines() if line.strip()]
+        cause = [line for line in said if "error:" in line][-1:] or said[:1] or [f"exit code {process.returncode}"]
         raise SlurmError(f"{name}: {cause[0].removeprefix(f'{name}: ').removeprefix('error: ')}")
-    return done.stdout.strip()
+    return output.strip()
+
+
+def _answer(process: subprocess.Popen[str], name: str) -> tuple[str, str]:
+    """Output and errors of a command. Raises SlurmError if it takes too long."""
+    begin = time.monotonic()
+    while True:
+        try:
+            return process.communicate(timeout=LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            if (waited := time.monotonic() - begin) > ANSWER_SECONDS or _enough.get()():
+                process.kill()
+                raise SlurmError(f"{name} did not answer within {waited:.0f} s") from None
+
+
+_enough: ContextVar[Callable[[], bool]] = ContextVar("enough", default=lambda: False)
+
+
+@contextlib.contextmanager
+def waiting_until(enough: Callable[[], bool]) -> Iterator[None]:
+    """Meanwhile, wait for no answer any longer once ``enough()`` is true."""
+    token = _enough.set(enough)
+    try:
+        yield
+    finally:
+        _enough.reset(token)
 
 
 def persistently(call: Callable[[], T], seconds: float = PERSIST_SECONDS) -> T:
@@ -230,21 +258,25 @@ class Allocation:
         self._promised = math.inf  # the last deadline while the job ran
         self._last = AllocationState(budget_end)
 
-    def look(self) -> AllocationState:
+    def look(self, enough: Callable[[], bool] = lambda: False) -> AllocationState:
         """See attempt.Watch."""
-        if self.ended and self.when_cancelled is not None and self.cancelled():
-            self.when_cancelled()
-            self.when_cancelled = None
+        if self.ended and self.when_cancelled is not None:
+            with waiting_until(enough):
+                cancelled = self.cancelled()
+            if cancelled:
+                self.when_cancelled()
+                self.when_cancelled = None
         try:
-            job = show(self.job)
-            leaving = [
-                f"{name} ({state})"
-                for name, state in self.states().items()
-                if any(word in state for word in LEAVING) and name in (self.used or [name])
-            ]
+            with waiting_until(enough):
+                job, states = show(self.job), self.states()
         except SlurmError:
             # the controller does not answer for a while: its last answer still holds
             return self._last._replace(leave=self._last.leave or self.ended)
+        leaving = [
+            f"{name} ({state})"
+            for name, state in states.items()
+            if any(word in state for word in LEAVING) and name in (self.used or [name])
+        ]
         end = _epoch(job.get("EndTime", ""))
         ends = [known for known in (end, self._budget_end) if known is not None]
         leave, killed = "", self._last.killed  # the EndTime of a job that Slurm ends is now: KillWait comes after it

@@ -7,13 +7,17 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import fake_slurm
 import pytest
+from fake_slurm import FakeSlurm
 from histories import History
 from manapy.chain.attempt import AllocationState, Attempt, Outcome, Policy, Watch
 from manapy.chain.run import UserWatch
+from manapy.chain.slurm import Allocation
 from manapy.ckpt import command
 from manapy.ckpt.store import job
 from manapy.core import processes
@@ -28,7 +32,7 @@ class Surroundings:
     def __init__(self, deadline: float, killed: float | None = None) -> None:
         self.deadline, self.killed = deadline, killed
 
-    def look(self) -> AllocationState:
+    def look(self, enough: Callable[[], bool] = lambda: False) -> AllocationState:
         return AllocationState(self.deadline, "it is time", killed=self.killed)
 
     def on_signal(self, number: int) -> str:
@@ -175,6 +179,48 @@ def test_failure_of_our_own(history: History, silent: int, monkeypatch: pytest.M
     run.step(port=silent)
     outcome = run.outcome()
     assert outcome.how == "expired" and "internal error" in outcome.reason and "never divide" in outcome.reason
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    return FakeSlurm(tmp_path / "bin", monkeypatch)
+
+
+def test_end_of_the_allocation_while_slurm_hangs(
+    history: History, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is saved when that is due: no command of Slurm is waited for any longer."""
+    monkeypatch.setattr("manapy.chain.slurm.ANSWER_SECONDS", 15.0)
+    slurm.job(EndTime=fake_slurm.at(time.time() + 10))
+    run = Run(history, watch=Allocation(None, 0.1))
+    run.step(port=1)
+    look = run.watch.look()
+    slurm.answer("squeue", "exec sleep 100")
+    assert run.attempt.run(look).how == "expired"
+    first = history.chain.events("failed")[0]
+    assert look.deadline is not None and first["time"] < look.deadline
+    assert first["cause"].startswith("the allocation ends at")
+
+
+def test_signal_while_slurm_hangs(history: History, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is saved before Slurm is asked whether somebody has cancelled it."""
+    saved, late = (history.chain.dir / name for name in ("saved", "late"))
+
+    def save(which: job.Job, then: str) -> None:
+        saved.touch()
+        raise DiedError("rank 1 died")
+
+    monkeypatch.setattr(command, "checkpoint", save)
+    watch = Allocation(None, 3600)
+    watch.when_cancelled = lambda: None
+    run = Run(history, script="kill -TERM $PPID; exec sleep 60", watch=watch)
+    run.step(port=1)
+    look = watch.look()
+    watch._last = look = look._replace(deadline=time.time() + 2)
+    wait = f"for i in $(seq 400); do [ ! -e {saved} ] || exit 1; sleep 0.05; done; touch {late}; exit 1"
+    slurm.answer("squeue", wait)
+    assert run.attempt.run(look).how == "expired"
+    assert saved.exists() and not late.exists()
 
 
 class Told(UserWatch):
