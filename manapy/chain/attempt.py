@@ -10,11 +10,12 @@ Invariants
  2. A failed checkpoint never ends anything: the program goes on, and the checkpoint is tried again while there is
     time. A second Ctrl-C ends the wait for the last checkpoint, and so does the end of the allocation. A signal that
     was ignored before stays ignored.
- 3. Threads wait for checkpoints. The main thread does everything else, and writes the history.
+ 3. Threads wait for checkpoints, and try whether coordinators can be reached. The main thread does everything else, and
+    writes the history.
  4. A job counts as saved if its checkpoint is published, and as ended if its job.json says so. A job that merely cannot
     be reached is neither.
- 5. A job that has lost its coordinator cannot be saved. If it has a checkpoint, the run ends: to go on could cost all
-    work since then.
+ 5. A job that has lost its coordinator (contact.py) cannot be saved. If it has a checkpoint, the run ends: to go on
+    could cost all work since then.
  6. A hung job is saved only if its state is worth that (remedy.py), and only if it has a safe moment. A job that is
     left for another reason meanwhile is not called hung.
  7. No question to the surroundings (Watch.look) delays the last checkpoint by more than LEAST: the checkpoint begins
@@ -43,6 +44,7 @@ from ..ckpt.store import job, publish
 from ..core import processes
 from ..core.errors import GoneError, ManapyError
 from . import descendants, steps, timing
+from .contact import Contact
 from .record import Chain, Event
 from .remedy import Remedy, remedy
 from .watching import Hung, Watching
@@ -177,8 +179,9 @@ class Attempt:
         self._final: _Save | None = None
         self._watching = None if policy.patience is None else Watching(chain, attempt, policy.patience, say)
         self._running: set[int] = set()  # steps whose ranks have run
-        self._gone = 0  # checkpoints in a row for which a job had no coordinator
-        self._lost = ""  # its coordinator, for sure
+        self._gone: dict[Path, int] = {}  # checkpoints in a row for which this job had no coordinator
+        self._contact = Contact()
+        self._told_lost: set[Path] = set()  # jobs that go on without coordinator, because they have no checkpoint
         self._hung: Outcome | None = None  # to be returned once its job is saved, or cannot be
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._told_interval = 0.0
@@ -232,9 +235,8 @@ class Attempt:
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
-            if self._lost:
-                self.say(f"{self._lost}, so the job cannot be saved any more")
-                return Outcome("crashed", 1, self._lost, noticed=round(time.time(), 3))
+            if (lost := self._lost()) is not None:
+                return lost
             self._note_running()
             if (hung := self._look_whether_hung()) is not None:
                 return hung
@@ -291,6 +293,23 @@ class Attempt:
                 pass
         except BlockingIOError:
             pass
+
+    def _lost(self) -> Outcome | None:
+        """The outcome if a job has lost its coordinator (invariant 5)."""
+        live = self._live()
+        self._contact.look(live)
+        for which in live:
+            gone = self._gone.get(which.dir, 0) >= GONE_TRIES
+            if which.dir in self._told_lost or not (gone or self._contact.lost(which)):
+                continue
+            reason = f"the coordinator of {which.dir} is lost"
+            if self.chain.events("checkpoint"):
+                self.say(f"{reason}, so the job cannot be saved any more")
+                host = "" if gone else str(which.record.get("hostname", ""))
+                return Outcome("crashed", 1, reason, host, round(time.time(), 3))
+            self._told_lost.add(which.dir)
+            self.say(f"{reason}: the job cannot be saved any more, but goes on, because it has no checkpoint")
+        return None
 
     def _look_whether_hung(self) -> Outcome | None:
         """The outcome if a job is hung and not worth saving. Begins to save one that is."""
@@ -475,9 +494,8 @@ class Attempt:
                         self.say(f"the checkpoint failed: {result}; {self._fallback()}")
             save.jobs = []
         if self._save is not None and self._save.results is not None:
-            self._gone = self._gone + 1 if self._save.gone is not None else 0
-            if self._gone == GONE_TRIES and self.chain.events("checkpoint"):
-                self._lost = f"the coordinator of {self._save.gone} is lost"
+            gone = self._save.gone
+            self._gone = {} if gone is None else {gone: self._gone.get(gone, 0) + 1}
             self._save = None
 
     def _fallback(self) -> str:

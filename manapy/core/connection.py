@@ -15,12 +15,17 @@ from .wire_text import decode_text
 LOSS_SECONDS = 120  # after which a peer that does not answer is considered lost; MANAPY_LOSS_SECONDS changes it
 
 
+def loss_seconds() -> int:
+    """The seconds after which a peer that does not answer is considered lost."""
+    given = os.environ.get("MANAPY_LOSS_SECONDS", "")
+    return max(int(given), 5) if given.isdigit() else LOSS_SECONDS
+
+
 def notice_loss(connected: socket.socket) -> None:
     """Let the kernel end a connection whose other host does not answer for LOSS_SECONDS (tcp(7)): its node is down, or
     the network between is cut. Without this, an idle connection ends after hours or never. A shorter time would end
     jobs whose network is only interrupted."""
-    given = os.environ.get("MANAPY_LOSS_SECONDS", "")
-    seconds = max(int(given), 5) if given.isdigit() else LOSS_SECONDS
+    seconds = loss_seconds()
     interval = seconds // 5
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval)

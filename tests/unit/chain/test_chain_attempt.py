@@ -15,12 +15,13 @@ import fake_slurm
 import pytest
 from fake_slurm import FakeSlurm
 from histories import History
+from manapy.chain import contact
 from manapy.chain.attempt import AllocationState, Attempt, Outcome, Policy, Watch
 from manapy.chain.run import UserWatch
 from manapy.chain.slurm import Allocation
 from manapy.ckpt import command
 from manapy.ckpt.store import job
-from manapy.core import processes
+from manapy.core import connection, processes
 from manapy.core.errors import DiedError
 
 
@@ -179,6 +180,28 @@ def test_failure_of_our_own(history: History, silent: int, monkeypatch: pytest.M
     run.step(port=silent)
     outcome = run.outcome()
     assert outcome.how == "expired" and "internal error" in outcome.reason and "never divide" in outcome.reason
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_coordinator_that_is_lost_between_checkpoints(
+    history: History, monkeypatch: pytest.MonkeyPatch, saved: bool
+) -> None:
+    """Nothing is due for hours. The run ends if the job has a checkpoint, else the job goes on."""
+    monkeypatch.setattr(connection, "LOSS_SECONDS", 1)
+    monkeypatch.setattr(contact, "EVERY", 0.25)
+    monkeypatch.delenv("MANAPY_LOSS_SECONDS", raising=False)
+    run = Run(history, script=f"exec sleep {60 if saved else 5}", watch=UserWatch())
+    run.step(port=1)
+    if saved:
+        history.checkpoint()
+    begin, outcome = time.monotonic(), run.outcome()
+    lost = f"the coordinator of {history.chain.dir}/step-001 is lost"
+    assert outcome.how == "crashed" and outcome.reason == lost and outcome.host == socket.gethostname()
+    if saved:
+        assert time.monotonic() - begin < 50
+        assert run.said == [f"{lost}, so the job cannot be saved any more"]
+    else:
+        assert run.said == [f"{lost}: the job cannot be saved any more, but goes on, because it has no checkpoint"]
 
 
 @pytest.fixture
