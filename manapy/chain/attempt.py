@@ -42,7 +42,7 @@ from typing import NamedTuple, Protocol
 from ..ckpt import command
 from ..ckpt.store import job, publish
 from ..core import processes
-from ..core.errors import GoneError, ManapyError
+from ..core.errors import GoneError, ManapyError, ManifestError
 from . import descendants, steps, timing
 from .contact import Contact
 from .record import Chain, Event
@@ -476,7 +476,11 @@ class Attempt:
                 continue
             for result, seconds in zip(save.results, save.seconds, strict=True):
                 if isinstance(result, Path):
-                    size = publish.read_manifest(result).file_bytes
+                    try:
+                        size = publish.read_manifest(result).file_bytes
+                    except ManifestError as error:  # it is published all the same
+                        self.say(f"the size of a new checkpoint cannot be read ({error})")
+                        size = 0
                     self.chain.append(
                         "checkpoint",
                         self.attempt,

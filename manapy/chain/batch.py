@@ -244,7 +244,10 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
     env = {**os.environ, **chain.record.get("environment", {})}
     fleet = spares.AllocatedNodes(chain, allocation, say) if "spares" in chain.record else None
     while True:
-        outcome = _attempt(supervisor, allocation, env, fleet)
+        try:
+            outcome = _attempt(supervisor, allocation, env, fleet)
+        except Exception as error:  # whatever it is: invariant 1
+            return _leave_broken(supervisor, allocation, again, error)
         if outcome.how == "finished":
             _cancel_successors(supervisor)
             return supervisor.finish(outcome)
@@ -288,6 +291,17 @@ def _leave(supervisor: Supervisor, allocation: slurm.Allocation, again: Callable
     if allocation.ended and allocation.cancelled():
         return _cancelled(supervisor, allocation.job)
     return again()
+
+
+def _leave_broken(
+    supervisor: Supervisor, allocation: slurm.Allocation, again: Callable[[], int], error: Exception
+) -> int:
+    """Leave after an error that was not expected. Processes of the script may still run, until Slurm ends the job."""
+    reason = supervisor.broken(allocation.job, error)
+    if why := supervisor.refusal():
+        return _give_up(supervisor, why)
+    supervisor.say(f"{reason}: the job continues in the next allocation, from the last checkpoint")
+    return slurm.persistently(lambda: _leave(supervisor, allocation, again), REQUEUE_SECONDS)
 
 
 def _end_early(supervisor: Supervisor, job: str) -> None:

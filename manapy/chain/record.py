@@ -41,14 +41,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..ckpt.store import known, own
-from ..core.errors import ManapyError, explained
-from ..core.files import reading, those_with, write_record
+from ..core.errors import ManapyError, explained, why
+from ..core.files import reading, replace_file, those_with, write_record
 from .lock import Lock
 
 FORMAT = 1
@@ -126,6 +127,20 @@ class Chain:
             self._unwritten.clear()
         finally:
             os.close(fd)
+
+    def place(self, name: str, text: str, say: Callable[[str], None]) -> Path:
+        """Replace a file that only this host reads, in the directory of the chain. If that is impossible (the disk is
+        full), write it to the directory for temporary files, and say so. Returns its path. Raises ManapyError."""
+        path = self.dir / name
+        try:
+            replace_file(path, text.encode())
+        except OSError as error:
+            with explained(ManapyError):
+                instead = Path(tempfile.mkdtemp(prefix="manapy-")) / name
+                instead.write_text(text)
+            say(f"{instead} is used instead of {path} ({why(error, path)})")
+            return instead
+        return path
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

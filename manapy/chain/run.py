@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from .attempt import AllocationState, Outcome, heeded
 from .policy import FAILED, failures_in_a_row
@@ -61,7 +60,7 @@ def supervise(
         force = False
         chosen = _choose(hosts, bad, _ranks(chain))
         watch = UserWatch(deadline)
-        outcome = supervisor.attempt("", chosen, watch, _environment(chain, chosen))
+        outcome = supervisor.attempt("", chosen, watch, _environment(chain, chosen, supervisor.say))
         if outcome.how not in FAILED:
             return _over(supervisor, outcome)
         if watch.asked:  # it failed while it was saved
@@ -124,10 +123,8 @@ def _places(host: str) -> int:
     return int(number) if number.isdigit() else 1
 
 
-def _environment(chain: Chain, hosts: Sequence[str]) -> dict[str, str]:
+def _environment(chain: Chain, hosts: Sequence[str], say: Callable[[str], None]) -> dict[str, str]:
     env = dict(os.environ)
     if hosts:
-        path = Path(chain.dir) / "hosts"
-        path.write_text("".join(f"{host}\n" for host in hosts))
-        env["HYDRA_HOST_FILE"] = str(path)
+        env["HYDRA_HOST_FILE"] = str(chain.place("hosts", "".join(f"{host}\n" for host in hosts), say))
     return env

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, why
 from .attempt import Outcome
 from .record import Chain
 from .slurm import Allocation, SlurmError, hostnames, is_unwell, start_on, words
@@ -156,10 +156,9 @@ class AllocatedNodes:
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """The environment of the script on the chosen nodes."""
-        tasks, hydra = self._chain.dir / "tasks", self._chain.dir / "hosts"
         places = list(zip(self.chosen, self._shape.per_node, strict=True))
-        tasks.write_text("".join(f"{node}\n" * number for node, number in places))
-        hydra.write_text("".join(f"{node}:{number}\n" for node, number in places))
+        tasks = self._chain.place("tasks", "".join(f"{node}\n" * number for node, number in places), self._say)
+        hydra = self._chain.place("hosts", "".join(f"{node}:{number}\n" for node, number in places), self._say)
         found = environment(env, self._nodes, self.chosen, self._shape)
         found |= {"SLURM_OVERLAP": "1"} if self._again else {}
         return {**found, "SLURM_HOSTFILE": str(tasks.absolute()), "HYDRA_HOST_FILE": str(hydra.absolute())}
@@ -172,7 +171,10 @@ class AllocatedNodes:
             options = {"dir": self._chain.dir, "job": self._allocation.job, "first": first}
             words = [f"--{name}={value}" for name, value in options.items()]
             words.append(f"--poll={self._allocation.period:g}")
-            self._sentinel = start_on(others[0], [manapy, "_sentinel", *words], log)
+            try:
+                self._sentinel = start_on(others[0], [manapy, "_sentinel", *words], log)
+            except OSError as error:
+                self._say(f"nothing notices the loss of {first} ({why(error)})")
 
     def replace(self, outcome: Outcome) -> bool:
         """Choose the nodes for the next attempt in this allocation. False: too few are left."""

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..core.errors import ManapyError
+from ..core.errors import ManapyError, why
 from . import policy, steps
 from .attempt import Attempt, Outcome, Policy, Watch
 from .lock import Lock
@@ -81,6 +81,18 @@ class Supervisor:
             "end", number, how=outcome.how, code=outcome.code, reason=outcome.reason, noticed=outcome.noticed
         )
         return outcome
+
+    def broken(self, identity: str, error: Exception) -> str:
+        """An error that was not expected has ended an attempt, or prevented it. Record that as a crash: the limits hold
+        for it, too. Returns a line for the user."""
+        number = self.chain.attempts()
+        if number == 0 or self.chain.events("end", number):
+            number += 1
+            self.chain.append("attempt", number, id=identity, nodes=[], deadline=None, output=_output())
+        reason = str(error) if isinstance(error, ManapyError) else f"internal error: {error!r}"
+        reason = why(error) if isinstance(error, OSError) else reason
+        self.chain.append("end", number, how="crashed", code=1, reason=reason, noticed=round(time.time(), 3))
+        return reason
 
     def finish(self, outcome: Outcome) -> int:
         """The chain has ended by itself. Returns its exit code."""

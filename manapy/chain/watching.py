@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ckpt.store.job import Job
+from ..core.errors import why
 from .record import Chain
 
 BEGIN_SECONDS = 10.0
@@ -90,7 +91,11 @@ class Watching:
         evidence = self._chain.dir / "evidence" / f"attempt-{self._attempt:03d}" / watch.job.dir.name
         options = ["--patience", f"{self._patience:g}s", "--evidence", str(evidence)]
         command = [os.path.abspath(sys.argv[0]), "_watch", str(watch.job.dir), *options]
-        log = os.open(self._chain.dir / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            log = os.open(self._chain.dir / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self._lost(watch, why(error))
+            return
         try:
             watch.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
@@ -138,11 +143,11 @@ class Watching:
                     told["since"],
                 )
 
-    def _lost(self, watch: _Watch, why: str) -> None:
+    def _lost(self, watch: _Watch, reason: str) -> None:
         watch.over = True
         if not self._told:
             self._told = True
-            self._say(f"{watch.job.dir} is not watched: {why}")
+            self._say(f"{watch.job.dir} is not watched: {reason}")
 
     @staticmethod
     def _end(watch: _Watch) -> None:

@@ -134,6 +134,22 @@ def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, mo
     assert run.outcome() == Outcome("crashed", 1, "rank 1 died on node7", "node7")
 
 
+def test_manifest_that_cannot_be_read(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint is published all the same."""
+
+    def hold(which: job.Job, then: str) -> Path:
+        job.write(which.dir, {**which.record, "state": "checkpointed"})
+        return which.dir / "ckpt-000001"
+
+    monkeypatch.setattr(command, "checkpoint", hold)
+    run = Run(history, seconds=600)
+    run.step(port=1)
+    assert run.outcome().how == "yielded"
+    saved = [(Path(event["path"]).name, event["bytes"]) for event in history.chain.events("checkpoint")]
+    assert saved == [("ckpt-000001", 0)]
+    assert any("the size of a new checkpoint cannot be read" in line for line in run.said), run.said
+
+
 def test_checkpoint_that_takes_too_long(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attempt does not wait for it beyond the end of the allocation: whoever waits is killed and starts nothing."""
     over = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fake_slurm import FakeSlurm
 from histories import History, events_in
 from manapy.chain import batch, sentinel
-from manapy.chain.attempt import Policy
+from manapy.chain.attempt import Attempt, Policy
 from manapy.chain.policy import Limits
 from manapy.chain.slurm import Allocation, TooFewNodes, exclude
 from manapy.chain.supervisor import Supervisor
@@ -113,6 +114,34 @@ def test_successor_that_cannot_be_cancelled(
     slurm.answer("scancel", "", fails=100)
     batch._cancel_successors(supervisor)
     assert said == ["cannot cancel job 18, which would continue the chain (scancel: no controller): scancel 18"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.EIO, "Input/output error", "/x"), "/x: Input/output error"),
+        (ZeroDivisionError("never divide"), "internal error: ZeroDivisionError('never divide')"),
+    ],
+)
+def test_error_of_our_own(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    """The job comes again, and a line says why. It counts as a crash: after the third one the chain gives up."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Attempt, "run", fail)
+    slurm.answer("scontrol", "kill -TERM $PPID")
+    history.chain.record |= {"mode": "requeue", "sbatch": []}
+    said: list[str] = []
+    supervisor = Supervisor(history.chain, Policy(), Limits(), said.append)
+    for times in (1, 2, 2):
+        assert batch.guard(supervisor, None, 60) == batch.EXIT_GAVE_UP
+        assert slurm.calls("scontrol") == ["scontrol requeue 17"] * times
+    assert said[:2] == [f"{reason}: the job continues in the next allocation, from the last checkpoint"] * 2
+    assert said[2].startswith("giving up: it crashed 3 times in a row")
+    assert [(end["how"], end["reason"]) for end in history.chain.events("end")] == [("crashed", reason)] * 3
 
 
 @pytest.mark.parametrize("mode", ["requeue", "chain"])

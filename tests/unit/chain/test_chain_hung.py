@@ -88,6 +88,17 @@ def test_a_checkpoint_of_a_hung_job(history: History, place: list[str]) -> None:
     assert said == ([f"{Path(bad).resolve()} is not used: the job hung already"] if place else [])
 
 
+def test_watch_without_its_log(history: History) -> None:
+    """The job goes on without a watch, and a line says so once."""
+    (history.chain.dir / "watch.log").mkdir()
+    said: list[str] = []
+    watching = Watching(history.chain, 1, 0.0, said.append)
+    for _ in range(2):
+        watching.look([job.read(history.job(1, "running"))])
+    where = history.chain.dir
+    assert said == [f"{where}/step-001 is not watched: {where}/watch.log: Is a directory"]
+
+
 def test_when_a_job_is_watched(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as it runs. A rank that still reads its image has no recording, and its watch would end at once."""
     started = []

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_slurm import FakeSlurm
+from histories import History
 from manapy import cli
-from manapy.chain.spares import Shape, choose, environment, shape
+from manapy.chain.slurm import Allocation
+from manapy.chain.spares import AllocatedNodes, Shape, choose, environment, shape
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,27 @@ def test_environment() -> None:
         "OMPI_MCA_plm_slurm_args": "--mem=0 --nodelist=n3,n4",
         "HOME": "/home/me",
     }
+
+
+def test_full_disk(history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of nodes are elsewhere, and there is no sentinel. Lines say so."""
+    slurm = FakeSlurm(tmp_path / "bin", monkeypatch)
+    slurm.answer("scontrol", "echo n1; echo n2")
+    slurm.answer("sinfo", "echo n1 allocated; echo n2 allocated")
+    history.chain.record["spares"] = Shape(1, 2, 1)._asdict()
+    for name in ("tasks", "hosts", "sentinel.log"):
+        (history.chain.dir / name).mkdir()
+    said: list[str] = []
+    fleet = AllocatedNodes(history.chain, Allocation(None, 60), said.append)
+    fleet.start_sentinel()
+    found = fleet.environment({})
+    assert Path(found["SLURM_HOSTFILE"]).read_text() == "n1\nn1\n"
+    assert Path(found["HYDRA_HOST_FILE"]).read_text() == "n1:2\n"
+    assert [" ".join(line.split()[:3]) for line in said] == [
+        "nothing notices the",
+        f"{found['SLURM_HOSTFILE']} is used",
+        f"{found['HYDRA_HOST_FILE']} is used",
+    ]
 
 
 def test_tasks_of_a_node() -> None:

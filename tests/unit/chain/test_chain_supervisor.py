@@ -81,6 +81,18 @@ def test_hosts_are_left_out_by_name() -> None:
     assert run._choose(hosts, ["node"], 1) == hosts
 
 
+def test_hosts_on_a_full_disk(history: History) -> None:
+    """mpirun gets them in another file, and a line says so."""
+    place, said = history.chain.dir / "hosts", list[str]()
+    assert run._environment(history.chain, ["a", "b:2"], said.append)["HYDRA_HOST_FILE"] == str(place)
+    assert place.read_text() == "a\nb:2\n" and said == []
+    place.unlink()
+    place.mkdir()  # nothing can be written there
+    other = Path(run._environment(history.chain, ["a"], said.append)["HYDRA_HOST_FILE"])
+    assert other.read_text() == "a\n"
+    assert len(said) == 1 and said[0].startswith(f"{other} is used instead of {place} (")
+
+
 def test_hosts_that_come_back() -> None:
     """The one that failed first, as soon as the others have too few places."""
     hosts = ["a:2", "b:2", "c"]
