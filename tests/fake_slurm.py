@@ -27,6 +27,11 @@ def at(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
 
 
+def line(**fields: str) -> str:
+    """What squeue prints of a job."""
+    return "".join({**JOB, **fields}[name].ljust(slurm.WIDTH) for name in slurm.SHOWN)
+
+
 class FakeSlurm:
     """Commands that know one running job, 17, on the node n1. They are found on PATH, by this process, too."""
 
@@ -57,9 +62,7 @@ class FakeSlurm:
 
     def job(self, before: str = "", fails: int = 0, **fields: str) -> None:
         """What squeue says of the job. It runs ``before`` first."""
-        texts = [{**JOB, **fields}[name] for name in slurm.SHOWN]
-        line = "".join(text.ljust(slurm.WIDTH) for text in texts)
-        self.answer("squeue", f"{before}\necho '{line}'", fails)
+        self.answer("squeue", f"{before}\necho '{line(**fields)}'", fails)
 
     def calls(self, begin: str = "") -> list[str]:
         """The calls so far that begin with these words."""

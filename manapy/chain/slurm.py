@@ -341,19 +341,24 @@ class Allocation:
         )
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """See attempt.Watch. If a rank died or srun failed because Slurm ends the job or takes its nodes, it is no
-        crash: the attempt was taken, or, at the time limit, has expired. If the script fails because one of the nodes
-        that it uses was lost, it is one."""
-        failed = outcome.how == "finished" and outcome.code and self.used
-        if failed and (lost := [node for node in self.unwell() if node in self.used]):
+        """See attempt.Watch. If a rank died, or srun or the script failed, because Slurm ends the job or takes its
+        nodes, it is no crash, and not the script's own end: the attempt was taken, or, at the time limit, has expired.
+        If the script fails because one of the nodes that it uses was lost, it is a crash."""
+        failed = outcome.how == "finished" and outcome.code != 0
+        if failed and self.used and (lost := [node for node in self.unwell() if node in self.used]):
             outcome = Outcome("crashed", outcome.code, f"{', '.join(lost)} can no longer be used")
-        if outcome.how != "crashed":
+        if outcome.how != "crashed" and not failed:
             return outcome
         if self.taken_back():
             return outcome._replace(how="taken", reason="Slurm has requeued the job")
         leave = self.look().leave
+        if outcome.how == "finished":  # only a signal ends a script: it may fail by itself while a node is drained
+            leave = self.ended
+            if not leave:
+                return outcome
         if leave == self.ended and time.time() >= self._promised - ON_TIME:
-            return outcome._replace(how="expired", reason=f"the allocation has ended ({outcome.reason})")
+            why = outcome.reason or f"exit code {outcome.code}"
+            return outcome._replace(how="expired", reason=f"the allocation has ended ({why})")
         return outcome._replace(how="taken", reason=leave) if leave else outcome
 
     def taken_back(self) -> bool:

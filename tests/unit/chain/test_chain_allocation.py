@@ -12,6 +12,7 @@ from manapy.chain.attempt import Outcome
 from manapy.chain.slurm import Allocation
 
 CRASHED = Outcome("crashed", 1, "rank 1 died on n1", "n1")
+ENDED = Outcome("finished", 143)  # as a script that SIGTERM has ended
 
 
 @pytest.fixture
@@ -36,6 +37,35 @@ def test_crash_in_a_preemption(slurm: FakeSlurm) -> None:
     allocation = Allocation(None, 60)
     allocation.look()
     assert allocation.judge(CRASHED).how == "taken"
+
+
+@pytest.mark.parametrize(
+    ("ends_in", "state", "how"),
+    [
+        (3600, {}, "taken"),
+        (3600, {"JobState": "COMPLETING", "Restarts": "1"}, "taken"),
+        (1, {}, "expired"),
+    ],
+)
+def test_script_that_slurm_ends(slurm: FakeSlurm, ends_in: float, state: dict[str, str], how: str) -> None:
+    """While no job of it runs: SIGTERM goes to all processes of the allocation."""
+    slurm.job(EndTime=at(time.time() + ends_in))
+    allocation = Allocation(None, 60)
+    allocation.look()
+    slurm.job(EndTime=at(time.time() + ends_in), **state)
+    allocation.on_signal(signal.SIGTERM)
+    assert allocation.judge(ENDED).how == how
+    assert allocation.judge(Outcome("finished")).how == "finished"
+
+
+@pytest.mark.parametrize(("ends_in", "node"), [(3600, "allocated"), (1, "allocated"), (3600, "draining")])
+def test_script_that_ends_by_itself(slurm: FakeSlurm, ends_in: float, node: str) -> None:
+    """With whatever exit code: Slurm has sent no signal."""
+    slurm.answer("sinfo", f"echo n1 {node}")
+    slurm.job(EndTime=at(time.time() + ends_in))
+    allocation = Allocation(None, 60)
+    allocation.look()
+    assert allocation.judge(ENDED) == ENDED
 
 
 def test_the_end_of_the_budget_kills_nothing(slurm: FakeSlurm) -> None:

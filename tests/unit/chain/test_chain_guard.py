@@ -46,6 +46,19 @@ def test_scancel_between_attempts(slurm: FakeSlurm, tmp_path: Path) -> None:
     assert [event["reason"] for event in events_in(tmp_path / "chain", "stopped")] == ["job 17 was cancelled"]
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "CANCELLED"])
+def test_sigterm_while_no_job_of_the_script_runs(slurm: FakeSlurm, tmp_path: Path, state: str) -> None:
+    """It ends the script, too. The job comes again, unless somebody has cancelled it."""
+    script = "kill -TERM $PPID; exit 143"
+    slurm.job(JobState=state)
+    assert fake_slurm.guard(tmp_path / "chain", script=script).returncode == batch.EXIT_GAVE_UP
+    assert slurm.calls("scontrol requeue") == ["scontrol requeue 17"] * (state == "RUNNING")
+    assert [end["how"] for end in events_in(tmp_path / "chain", "end")] == ["taken"]
+    cancelled = ["job 17 was cancelled"] * (state == "CANCELLED")
+    assert [event["reason"] for event in events_in(tmp_path / "chain", "stopped")] == cancelled
+    assert events_in(tmp_path / "chain", "finished") == []
+
+
 def test_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Path) -> None:
     """The guard asks again until it knows whether the job may be requeued, and until the job is requeued."""
     slurm.job(PreemptTime=fake_slurm.at(0), fails=2)
@@ -86,7 +99,7 @@ def test_job_that_comes_again_before_its_successor(
     script = "[ ! -e again ] || exit 3; touch again; kill -KILL $PPID"
     fake_slurm.guard(chain, "--mode", "chain", script=script)
     slurm.answer("sbatch", "echo 19")
-    slurm.job(JobState=state)
+    slurm.job(f"case \"$*\" in *jobs=18*) echo '{fake_slurm.line(JobState=state)}'; exit;; esac")
     done = fake_slurm.guard(chain, script=script)
     assert done.returncode == 3, done.stderr
     assert [event["id"] for event in events_in(chain, "successor")] == submitted
