@@ -1,7 +1,8 @@
 """Slurm's side of a chain: the state of an allocation, and the jobs that follow it. Uses only Slurm's commands.
 
 Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
-- EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption.
+- EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption. When
+  Slurm ends the job, EndTime becomes this time, by the clock of slurmctld.
 - `scontrol requeue` of a running batch job kills it (SIGTERM, after KillWait SIGKILL) and queues it again under its id.
 - The last task of a job array has the array's id as its SLURM_JOB_ID, and a command takes this id for all tasks.
 - While a requeued job is still completing, squeue's number of its nodes is that of the nodes that have not completed.
@@ -18,7 +19,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeVar
@@ -326,15 +327,11 @@ class Allocation:
         While Slurm ends it, its state is only COMPLETING. Then it is cancelled if the end came before the deadline, and
         there was no requeue, preemption or lost node.
         """
-        try:
-            job = show(self.job)
-        except SlurmError:
-            return False
+        job = self._shown()
         if job.get("JobState") != "COMPLETING":
             return job.get("JobState") in CANCELLED
-        on_time = time.time() < self._promised - ON_TIME
         return (
-            on_time
+            not self._at_limit(job)
             and job.get("Restarts") == self._restarts
             and _epoch(job.get("PreemptTime", "")) is None
             and not self.unwell()
@@ -356,20 +353,30 @@ class Allocation:
             leave = self.ended
             if not leave:
                 return outcome
-        if leave == self.ended and time.time() >= self._promised - ON_TIME:
+        if leave == self.ended and self._at_limit(self._shown()):
             why = outcome.reason or f"exit code {outcome.code}"
             return outcome._replace(how="expired", reason=f"the allocation has ended ({why})")
         return outcome._replace(how="taken", reason=leave) if leave else outcome
 
     def taken_back(self) -> bool:
         """Has Slurm itself requeued the job, so that it will end this run?"""
+        job = self._shown()
+        return job.get("JobState") in ("PENDING", "REQUEUED") or (
+            job.get("JobState") == "COMPLETING" and job.get("Restarts") != self._restarts
+        )
+
+    def _shown(self) -> dict[str, str]:
+        """The state of the job; empty if Slurm does not answer."""
         try:
-            job = show(self.job)
-            return job.get("JobState") in ("PENDING", "REQUEUED") or (
-                job.get("JobState") == "COMPLETING" and job.get("Restarts") != self._restarts
-            )
+            return show(self.job)
         except SlurmError:
-            return False
+            return {}
+
+    def _at_limit(self, job: Mapping[str, str]) -> bool:
+        """Has the job reached its time limit? Slurm's own time of its end decides, if Slurm has ended it: the clock of
+        this node may be another one."""
+        end = _epoch(job.get("EndTime", "")) if job.get("JobState") == "COMPLETING" else None
+        return (time.time() if end is None else end) >= self._promised - ON_TIME
 
     def requeueable(self) -> bool:
         """May the job be requeued? (sbatch --requeue, JobRequeue of slurm.conf) If Slurm does not answer, a try at the

@@ -364,7 +364,7 @@ def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPa
         f"--comment={lie}",
         "--time=70",
         "--output=/dev/null",
-        "--wrap=sleep 600",
+        "--wrap=trap '' TERM; sleep 600",
     ).strip()
     until(lambda: slurm.show(job)["JobState"] == "RUNNING", "the job's start")
     said = slurm.show(job)
@@ -380,6 +380,8 @@ def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPa
     )
     assert not slurm.was_cancelled(job)
     cluster.command("scancel", job)
+    until(lambda: slurm.show(job)["JobState"] != "RUNNING", "the last seconds of the job")
+    assert abs((slurm._epoch(slurm.show(job)["EndTime"]) or 0) - time.time()) < 120
     until(lambda: slurm.was_cancelled(job), "the end of the job")
     with pytest.raises(slurm.SlurmError):
         slurm.show("999999")

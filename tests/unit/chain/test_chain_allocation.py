@@ -84,17 +84,27 @@ def test_time_to_save_after_scancel(slurm: FakeSlurm) -> None:
     assert allocation.look().killed == killed
 
 
-@pytest.mark.parametrize(("limit", "cancelled"), [(None, True), (3600, True), (50, False)])
+@pytest.mark.parametrize("wrong", [0, -60, 60])
+@pytest.mark.parametrize(
+    ("limit", "ended", "cancelled"),
+    [(None, 100, True), (3600, 100, True), (100, 101, False), (110, 100, True), (3600, None, True), (50, None, False)],
+)
 def test_scancel_long_after_the_last_look(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, limit: float | None, cancelled: bool
+    slurm: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: float | None,
+    ended: float | None,
+    cancelled: bool,
+    wrong: float,
 ) -> None:
-    """A job without a time limit (EndTime is NONE) never ends on time."""
+    """A job without a time limit (EndTime is NONE) never ends on time. Slurm's time of the end counts, however wrong
+    the clock of this node is, unless it is unknown."""
     now = time.time()
     slurm.job(EndTime="NONE" if limit is None else at(now + limit))
     allocation = Allocation(None, 60)
     allocation.look()
-    slurm.job(JobState="COMPLETING", EndTime=at(now))
-    monkeypatch.setattr(time, "time", lambda: now + 100)
+    slurm.job(JobState="COMPLETING", EndTime="Unknown" if ended is None else at(now + ended))
+    monkeypatch.setattr(time, "time", lambda: now + 100 + (wrong if ended is not None else 0))
     assert allocation.cancelled() == cancelled
 
 
