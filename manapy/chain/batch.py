@@ -281,9 +281,13 @@ def _attempt(
 
 
 def _unwell(allocation: slurm.Allocation, outcome: Outcome) -> list[str]:
-    """The nodes to leave out after a failure."""
-    nodes = allocation.unwell()
-    return [*nodes, outcome.host] if outcome.how == "hung" and outcome.host and outcome.host not in nodes else nodes
+    """The nodes to leave out after a failure. A host may call itself by another name than Slurm does (n1.cluster for
+    n1). Slurm would refuse this name, so a host that is no node of the allocation is left out of the list."""
+    nodes, host = allocation.unwell(), outcome.host.partition(".")[0]
+    if outcome.how != "hung" or not host:
+        return nodes
+    hung = [node for node in allocation.all_nodes() if node.partition(".")[0] == host]
+    return list(dict.fromkeys([*nodes, *hung]))
 
 
 def _leave(supervisor: Supervisor, allocation: slurm.Allocation, again: Callable[[], int]) -> int:

@@ -303,6 +303,13 @@ class Allocation:
         """State by node, of all nodes that the allocation had at its begin. Raises SlurmError."""
         return node_states(self.nodes)
 
+    def all_nodes(self) -> list[str]:
+        """The nodes that the allocation had at its begin, in order; none if their names cannot be found out."""
+        try:
+            return hostnames(self.nodes)
+        except SlurmError:
+            return []
+
     def present(self) -> list[str]:
         """The nodes that the allocation still has. Raises SlurmError."""
         return present(self.job)

@@ -11,7 +11,7 @@ import pytest
 from fake_slurm import FakeSlurm
 from histories import History, events_in
 from manapy.chain import batch, sentinel
-from manapy.chain.attempt import Attempt, Policy
+from manapy.chain.attempt import Attempt, Outcome, Policy
 from manapy.chain.policy import Limits
 from manapy.chain.slurm import Allocation, TooFewNodes, exclude
 from manapy.chain.supervisor import Supervisor
@@ -188,6 +188,25 @@ def test_nodes_that_are_excluded(
     if mode == "chain":
         batch._requeue_later(history.chain, allocation, said.append)
         assert slurm.calls("scontrol update") == [*updates, *updates]
+
+
+@pytest.mark.parametrize(
+    ("how", "host", "nodes"),
+    [
+        ("hung", "n1", ["n2", "n1"]),
+        ("hung", "n1.cluster", ["n2", "n1"]),
+        ("hung", "n2.cluster", ["n2"]),
+        ("hung", "n3.cluster", ["n2", "n3.site"]),
+        ("hung", "elsewhere", ["n2"]),
+        ("hung", "", ["n2"]),
+        ("crashed", "n1", ["n2"]),
+    ],
+)
+def test_names_of_nodes_that_are_excluded(slurm: FakeSlurm, how: str, host: str, nodes: list[str]) -> None:
+    """After a hang, the name that Slurm has for the host, whatever the host calls itself."""
+    slurm.answer("scontrol", "echo n1; echo n2; echo n3.site")
+    slurm.answer("sinfo", "echo n1 allocated; echo n2 down; echo n3.site allocated")
+    assert batch._unwell(Allocation(None, 60), Outcome(how, 1, host=host)) == nodes
 
 
 @pytest.mark.parametrize(
