@@ -3,7 +3,8 @@
 Invariants
  1. Until the chain is over, another allocation follows each allocation, however it has ended. In requeue mode the same
     job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
-    queued before the script begins.
+    queued before the script begins. While what an earlier allocation has started still works on the chain (its node has
+    lost only Slurm), an allocation waits; it leaves a wait that is longer than itself to the next one.
  2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled while it is saved: it may be
     killed at any time.
  3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
@@ -16,6 +17,7 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 import sys
@@ -26,15 +28,18 @@ from pathlib import Path
 from ..core.errors import ManapyError, explained
 from . import policy, record, slurm, spares, timing
 from .attempt import Outcome, handled
+from .lock import BusyError
 from .record import Chain
 from .supervisor import Supervisor
 
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
+BUSY_SECONDS = 60.0  # between two lines that say what an allocation waits for
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 ESCAPED = "surrogateescape"  # so that bytes that are no UTF-8 stay what they are
 HASTE_SECONDS = 20.0  # to change queued jobs at the end; after 30 s (KillWait) Slurm kills this
 EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 MADE = ("chain.json", "script", "batch.sh")  # what prepare() makes in the directory of a chain
+JOBS = ("attempt", "successor")  # events with the id of a job of the chain
 ARRAY = (
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
@@ -221,11 +226,44 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
     allocation = slurm.Allocation(left, poll)
     allocation.when_cancelled = lambda: _end_early(supervisor, allocation.job)
     with handled(lambda number, _: allocation.on_signal(number)):
-        return _guard(supervisor, allocation)
+        return _in_turn(supervisor, allocation)
+
+
+def _in_turn(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
+    """Use the allocation as soon as nothing else works on the chain (invariant 1). A job that is none of the chain's
+    does not wait: somebody has started the same chain twice. Raises ManapyError."""
+    chain, again = supervisor.chain, None
+    while True:
+        try:
+            return _guard(supervisor, allocation)
+        except BusyError as error:
+            if not any(event["id"] == allocation.job for event in chain.events() if event["event"] in JOBS):
+                raise
+            supervisor.say(f"{error}; this allocation waits")
+        leave = again = again or _requeue_later(chain, allocation, supervisor.say)
+        if why := _wait(allocation, BUSY_SECONDS):
+            supervisor.say(f"{why}: the next allocation waits on")
+            return slurm.persistently(lambda: _leave(supervisor, allocation, leave), REQUEUE_SECONDS)
+
+
+def _wait(allocation: slurm.Allocation, seconds: float) -> str:
+    """Wait, but not longer than the allocation can be used. Returns the reason to leave it, or an empty string."""
+    end = time.monotonic() + seconds
+    while True:
+        look = allocation.look()
+        last = math.inf if look.killed is None else look.killed - timing.SETTLE
+        if look.leave or time.time() >= last:
+            return look.leave or "the allocation ends"
+        if time.monotonic() >= end:
+            return ""
+        pause = min(time.monotonic() + allocation.period, end)
+        while time.monotonic() < pause and time.time() < last and not allocation.ended:
+            time.sleep(0.1)
 
 
 def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
     chain, say = supervisor.chain, supervisor.say
+    supervisor.take()
     over = chain.over()
     if over is not None and over["event"] == "finished":
         return int(over["code"])

@@ -38,6 +38,10 @@ STALE = 20.0
 LOOK = 0.1  # seconds between looks
 
 
+class BusyError(ManapyError):
+    """Something else is at work on a chain, and may end later."""
+
+
 def _words() -> bytes:
     """The description of this process as a holder."""
     return json.dumps(
@@ -139,13 +143,13 @@ class Lock:
         return self._lost.is_set()
 
     def acquire(self, patience: float) -> None:
-        """Wait for the lock for so many seconds. Raises ManapyError, which names the holder."""
+        """Wait for the lock for so many seconds. Raises BusyError, which names the holder; ManapyError."""
         deadline = time.monotonic() + patience
         self._flock = self._path.open("a")
         while not (self._take_flock() and self._take_file()):
             if time.monotonic() > deadline:
                 self._flock.close()
-                raise ManapyError(f"{self._path.parent}: another manapy is at work on this chain{self._holder()}")
+                raise BusyError(f"{self._path.parent}: another manapy is at work on this chain{self._holder()}")
             time.sleep(LOOK)
         released = threading.Event()
         threading.Thread(target=_beat, args=(self._files, self._number, released, self._lost), daemon=True).start()

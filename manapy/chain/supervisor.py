@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..core.errors import ManapyError, why
 from . import policy, steps
 from .attempt import Attempt, Outcome, Policy, Watch
-from .lock import Lock
+from .lock import BusyError, Lock
 from .record import Chain
 
 LOCK_WAIT = 40.0  # seconds until a killed supervisor has ended
@@ -27,20 +27,33 @@ ORPHAN_WAIT = 5.0  # seconds until jobs have ended whose attempt has no recorded
 
 
 class Supervisor:
-    """The supervisor of one chain. ``say`` shows a line to the user. Raises ManapyError if another one works on it."""
+    """The supervisor of one chain. ``say`` shows a line to the user. Raises BusyError if another one works on it;
+    ``at_once`` False: only take() does."""
 
-    def __init__(self, chain: Chain, how: Policy, limits: policy.Limits, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, chain: Chain, how: Policy, limits: policy.Limits, say: Callable[[str], None], at_once: bool = True
+    ) -> None:
         self.chain = chain
         self.how = how
         self.limits = limits
         self.say = say
         self._lock = Lock(chain.dir / "supervisor.lock")
-        self._lock.acquire(LOCK_WAIT)
+        self._patience, self._taken = LOCK_WAIT, False
+        if at_once:
+            self.take()
+
+    def take(self) -> None:
+        """Take the lock, if this supervisor has not got it yet. Only the first call waits for another one to end.
+        Raises BusyError if it does not."""
+        if not self._taken:
+            patience, self._patience = self._patience, 0.0
+            self._lock.acquire(patience)
+            self._taken = True
 
     def refusal(self) -> str:
         """Why no further attempt is allowed; empty if one is.
 
-        Raises ManapyError if an attempt still runs that has lost its supervisor.
+        Raises BusyError if an attempt still runs that has lost its supervisor; ManapyError if the lock was lost.
         """
         if self._lock.lost:
             raise ManapyError(
@@ -62,7 +75,7 @@ class Supervisor:
             run.dir for step in self.chain.steps(number) if (run := steps.current(step)) is not None and run.is_live()
         ]:
             if time.monotonic() > deadline:
-                raise ManapyError(
+                raise BusyError(
                     f"{self.chain.dir}: {live[0]} still runs although its manapy has ended:"
                     f" wait until it ends, or run manapy stop {live[0]}, then continue"
                 )

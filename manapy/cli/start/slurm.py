@@ -123,7 +123,7 @@ def _guard(options: argparse.Namespace, out: Output) -> int:
 
     how, limits = arguments.policy(options), arguments.limits(options)
     chain = batch.open_in_job(options.dir, options.after, _guard_options(options), options.mode)
-    return batch.guard(Supervisor(chain, how, limits, out.error), options.budget, options.poll)
+    return batch.guard(Supervisor(chain, how, limits, out.error, at_once=False), options.budget, options.poll)
 
 
 def _guard_options(options: argparse.Namespace) -> list[str]:

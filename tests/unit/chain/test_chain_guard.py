@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import signal
+import threading
+import time
 from pathlib import Path
 
 import fake_slurm
 import pytest
 from fake_slurm import FakeSlurm
 from histories import History, events_in
-from manapy.chain import batch, sentinel
+from manapy.chain import batch, sentinel, timing
 from manapy.chain.attempt import Attempt, Outcome, Policy
+from manapy.chain.lock import BusyError
 from manapy.chain.policy import Limits
 from manapy.chain.slurm import Allocation, TooFewNodes, exclude
 from manapy.chain.supervisor import Supervisor
@@ -57,6 +60,79 @@ def test_sigterm_while_no_job_of_the_script_runs(slurm: FakeSlurm, tmp_path: Pat
     cancelled = ["job 17 was cancelled"] * (state == "CANCELLED")
     assert [event["reason"] for event in events_in(tmp_path / "chain", "stopped")] == cancelled
     assert events_in(tmp_path / "chain", "finished") == []
+
+
+class Waiting:
+    """A guard of job 17, while another supervisor works on the chain."""
+
+    def __init__(self, history: History, monkeypatch: pytest.MonkeyPatch, mode: str, job: str = "17") -> None:
+        monkeypatch.setattr("manapy.chain.supervisor.LOCK_WAIT", 0.1)
+        monkeypatch.setattr("manapy.chain.supervisor.ORPHAN_WAIT", 0.1)
+        monkeypatch.setattr(batch, "BUSY_SECONDS", 0.1)
+        history.chain.record |= {"mode": mode, "sbatch": []}
+        history.begin(id=job)
+        self.chain, self.said = history.chain, list[str]()
+        self.other = Supervisor(history.chain, Policy(), Limits(), print)
+
+    def guard(self) -> int:
+        """Returns the exit code of the batch job."""
+        return batch.guard(Supervisor(self.chain, Policy(), Limits(), self.said.append, at_once=False), None, 0.05)
+
+
+@pytest.mark.parametrize("mode", ["requeue", "chain"])
+@pytest.mark.parametrize("busy", ["supervisor", "job"])
+def test_allocation_that_waits_until_its_end(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, mode: str, busy: str
+) -> None:
+    """Slurm has requeued a job whose node does not answer, but the supervisor there, or its job, is still at work. The
+    next allocation waits on."""
+    waiting = Waiting(history, monkeypatch, mode)
+    if busy == "job":
+        history.step(history.job(1, "running"))
+        monkeypatch.setattr("manapy.ckpt.store.job.Job.is_live", lambda self: True)
+        waiting.other._lock.close()
+    slurm.job(EndTime=fake_slurm.at(time.time() + timing.SETTLE + 2))
+    slurm.answer("scontrol", "kill -TERM $PPID")
+    assert waiting.guard() == (batch.EXIT_GAVE_UP if mode == "requeue" else 0)
+    assert slurm.calls("scontrol requeue") == ["scontrol requeue 17"] * (mode == "requeue")
+    assert len(slurm.calls("sbatch")) == (mode == "chain")
+    what = "another manapy is at work on this chain" if busy == "supervisor" else "still runs"
+    lines = [line for line in waiting.said if line.endswith("; this allocation waits")]
+    assert len(lines) > 1 and all(what in line for line in lines)
+    assert waiting.said.count("the allocation ends: the next allocation waits on") == 1
+    assert not [*history.chain.events("end"), *history.chain.events("stopped")]
+
+
+def test_allocation_that_waits_for_the_end_of_the_chain(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = Waiting(history, monkeypatch, "requeue")
+
+    def finish() -> None:
+        history.end("finished", 3)
+        history.note("finished", code=3)
+        waiting.other._lock.close()
+
+    threading.Timer(1.0, finish).start()
+    assert waiting.guard() == 3
+    assert slurm.calls("scontrol") == []
+
+
+def test_scancel_of_an_allocation_that_waits(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = Waiting(history, monkeypatch, "chain")
+    slurm.job("kill -TERM $PPID", JobState="CANCELLED")
+    assert waiting.guard() == batch.EXIT_GAVE_UP
+    assert slurm.calls("scancel") and history.chain.over() is not None
+
+
+def test_job_that_is_none_of_the_chain(slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives way at once."""
+    waiting = Waiting(history, monkeypatch, "chain", job="16")
+    with pytest.raises(BusyError, match="another manapy is at work on this chain"):
+        waiting.guard()
+    assert slurm.calls() == [] and waiting.said == []
 
 
 def test_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Path) -> None:
