@@ -85,12 +85,13 @@ class Chain:
 
     def _history(self) -> list[Event]:
         """The file's events. This is called several times per second, so the file is read again only if it has
-        grown. If it cannot be read now, these are the events of the last time (invariant 3)."""
-        path = self.dir / "history.jsonl"
+        grown. It is opened each time, so that NFS asks the server. If it cannot be read now, these are the events of
+        the last time (invariant 3)."""
         try:
-            status = path.stat()
-            state = (status.st_ino, status.st_size, status.st_mtime_ns)
-            data = path.read_bytes() if self._read[0] != state else b""
+            with (self.dir / "history.jsonl").open("rb") as stream:
+                status = os.fstat(stream.fileno())
+                state = (status.st_ino, status.st_size, status.st_mtime_ns)
+                data = stream.read() if self._read[0] != state else b""
         except FileNotFoundError:
             return []
         except OSError:

@@ -154,6 +154,8 @@ def resolve(which: str | Path) -> Path:
 def latest(directory: Path) -> Path | None:
     """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest
     number."""
+    with contextlib.suppress(OSError):
+        os.listdir(directory)  # opened, so that NFS asks the server: it may know an old link for a minute
     link = directory / "latest"
     if may_exist(link):  # an older one in its place would be a surprise
         return link.resolve()

@@ -139,6 +139,20 @@ def test_prune_where_a_group_may_write(tmp_path: Path) -> None:
     assert [c.path for c in publish.checkpoints(tmp_path)] == paths[1:]
 
 
+def test_latest_that_a_host_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host may know an old link until it opens the directory (NFS)."""
+    first, second = take(tmp_path), take(tmp_path)
+    publish._link_latest(tmp_path, first.name)
+    real = os.listdir
+
+    def listdir(directory: Path) -> list[str]:
+        publish._link_latest(tmp_path, second.name)
+        return real(directory)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert publish.latest(tmp_path) == second
+
+
 def test_prune_spares_latest(tmp_path: Path) -> None:
     paths = [take(tmp_path) for _ in range(3)]
     (tmp_path / "latest").unlink()
