@@ -265,11 +265,13 @@ class Coordinator:
             path, manifest = found[-1]
             self._last = Published(path, manifest.time, manifest.file_bytes)
             self.flow.took = max(entry.seconds for entry in manifest.ranks)
+        self.record["run"] = os.urandom(8).hex() if self.settings.resume is None else None
         if self.settings.resume is not None:  # the launcher names the checkpoint; show the program instead
             with contextlib.suppress(publish.ManifestError):
                 manifest = publish.read_manifest(Path(self.settings.resume))
                 self.record |= {"argv": manifest.argv, "protocol": manifest.record.get("protocol", "cc")}
                 self.record["generation"] = manifest.record.get("generation", 0) + 1
+                self.record["run"] = manifest.record.get("run")
             where = Path(self.settings.resume).resolve().parent
             if publish.owner(where) == self.dir.resolve():
                 self.flow.place = where
@@ -445,7 +447,7 @@ class Coordinator:
         await self.storage.tidy()
 
     def _manifest_record(self) -> dict[str, Any]:
-        keys = ("argv", "cwd", "mpi", "mpirun", "protocol")
+        keys = ("argv", "cwd", "mpi", "mpirun", "protocol", "run")
         generation = max((rank.generation for rank in self.ranks.known.values()), default=0)
         return {
             "manapy": __version__,

@@ -99,6 +99,12 @@ class Manifest(NamedTuple):
         return name if _NAME.match(name) else ""
 
     @property
+    def run(self) -> str:
+        """What the checkpoints of one program have in common, from its start and over all of its restarts: a directory
+        may have those of several. Empty in a manifest of an older manapy."""
+        return str(self.record.get("run") or "")
+
+    @property
     def levels(self) -> Levels:
         """Which levels of storage hold the images."""
         return levels.read(self.record)

@@ -8,7 +8,8 @@ Invariants
  1. All ranks get the same checkpoint. If the user has named one checkpoint, no other is taken.
  2. An incremental image and those that it needs are all on the rank's host, or all at the shared level.
  3. An image is taken only if it is the one that the manifest names. The rank itself checks every byte of it.
- 4. A checkpoint that is older than the newest one is taken only with a line that says so.
+ 4. A checkpoint that is older than the newest one is taken only with a line that says so, and only if it is of the same
+    run: the program that used this directory before may have been another one.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ class Fetch:
             return [self._checkpoint]
         found = [path.resolve() for path in publish.usable(self._checkpoint.parent)]
         older = found[: found.index(self._checkpoint)] if self._checkpoint in found else []
-        return [self._checkpoint, *reversed(older)]
+        run = _run(self._checkpoint)
+        return [self._checkpoint, *(path for path in reversed(older) if not run or _run(path) == run)]
 
     async def _images(self, checkpoint: Path) -> Found:
         """The images of one checkpoint. Raises CheckpointError, ManifestError."""
@@ -204,6 +206,14 @@ class Fetch:
         hosts = list(dict.fromkeys(self._hosts.values()))
         answers = await asyncio.gather(*(self._storage.order(host, "find", str(checkpoint)) for host in hosts))
         return {host: set(map(int, ranks)) for host, ranks in zip(hosts, answers, strict=True)}
+
+
+def _run(checkpoint: Path) -> str:
+    """The run that a checkpoint is of (invariant 4); empty if it is unknown."""
+    try:
+        return publish.read_manifest(checkpoint).run
+    except ManifestError:
+        return ""
 
 
 def _line(checkpoint: Path) -> list[_Link]:
