@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from ..ckpt.store import job, known, levels, publish, verify
 from ..core.errors import JobError, ManapyError, ManifestError, explained, why
-from .record import Chain, Event, is_chain, read
+from ..core.files import those_with
+from .record import Chain, Event, read
 
 # states of a job that may not have ended by itself
 ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")
@@ -142,7 +143,7 @@ def newest(chain: Chain) -> job.Job:
 
 def chain_of(directory: Path) -> Chain | None:
     """The chain that has a job's directory as a step's; None if no known one has."""
-    for where in filter(is_chain, (directory.parent, *known.directories())):
+    for where in those_with("chain.json", (directory.parent, *known.directories())):
         chain = read(where)
         if any(Path(step["dir"]) == directory for step in chain.events("step")):
             return chain
