@@ -27,8 +27,7 @@ mpy_internal_message_t *mpy_internal_message_alloc(size_t bytes) {
 
 void mpy_internal_message_free(mpy_internal_message_t *l) { mpy_free(l, sizeof *l + l->bytes); }
 
-/* With mpy_p2p_lock. */
-static void reap(void) {
+void mpy_internal_messages_reap(void) {
     for (mpy_internal_message_t **link = &under_way; *link != NULL;) {
         mpy_internal_message_t *l = *link;
         int done = 0;
@@ -45,7 +44,7 @@ static void reap(void) {
 
 bool mpy_internal_messages_all_sent(void) {
     mpy_lock(&mpy_p2p_lock);
-    reap();
+    mpy_internal_messages_reap();
     bool gone = under_way == NULL;
     mpy_unlock(&mpy_p2p_lock);
     return gone;
@@ -53,7 +52,7 @@ bool mpy_internal_messages_all_sent(void) {
 
 int mpy_internal_message_send(mpy_internal_message_t *l, int world, int tag, uint32_t *counter) {
     mpy_lock(&mpy_p2p_lock);
-    reap();
+    mpy_internal_messages_reap();
     int rc = mpy_bytes_isend(l->data, l->bytes, world, tag, mpy_private_comm, &l->real);
     if (rc == MPI_SUCCESS) {
         l->next = under_way;
@@ -111,9 +110,8 @@ static int accept_messages(int tag) {
     }
 }
 
-bool mpy_internal_messages_take(int tag, void (*deliver)(mpy_internal_message_t *l), int *rc) {
+bool mpy_internal_messages_take_locked(int tag, void (*deliver)(mpy_internal_message_t *l), int *rc) {
     bool any = false;
-    mpy_lock(&mpy_p2p_lock);
     *rc = accept_messages(tag);
     for (mpy_internal_message_t **link = &arriving; *link != NULL;) {
         mpy_internal_message_t *l = *link;
@@ -128,6 +126,12 @@ bool mpy_internal_messages_take(int tag, void (*deliver)(mpy_internal_message_t 
         deliver(l);
         any = true;
     }
+    return any;
+}
+
+bool mpy_internal_messages_take(int tag, void (*deliver)(mpy_internal_message_t *l), int *rc) {
+    mpy_lock(&mpy_p2p_lock);
+    bool any = mpy_internal_messages_take_locked(tag, deliver, rc);
     mpy_unlock(&mpy_p2p_lock);
     return any;
 }

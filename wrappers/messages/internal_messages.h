@@ -33,10 +33,13 @@ MPY_HIDDEN int mpy_internal_message_send_short(const void *data, size_t bytes, i
  * NULL. */
 MPY_HIDDEN int mpy_internal_message_send(mpy_internal_message_t *l, int world, int tag, uint32_t *counter);
 MPY_HIDDEN void mpy_internal_messages_disown(const uint32_t *counter); /* the counter will no longer exist */
-MPY_HIDDEN bool mpy_internal_messages_all_sent(void);                        /* no message from here is in progress */
+MPY_HIDDEN void mpy_internal_messages_reap(void); /* with mpy_p2p_lock: notices messages whose sends have finished */
+MPY_HIDDEN bool mpy_internal_messages_all_sent(void); /* no message from here is in progress */
 /* Passes arrived messages with a tag to `deliver`, which then owns them and is called with mpy_p2p_lock. True if there
  * was one. *rc: MPI_ERR_NO_MEM if there is no memory for a message; it stays in the network. */
 MPY_HIDDEN bool mpy_internal_messages_take(int tag, void (*deliver)(mpy_internal_message_t *l), int *rc);
+/* The same for a caller that has the lock. */
+MPY_HIDDEN bool mpy_internal_messages_take_locked(int tag, void (*deliver)(mpy_internal_message_t *l), int *rc);
 extern MPY_HIDDEN uint64_t *mpy_internal_messages_sent, *mpy_internal_messages_received; /* by world rank */
 
 #endif

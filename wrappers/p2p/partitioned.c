@@ -87,13 +87,12 @@ static void keep(mpy_internal_message_t *l) {
 
 bool mpy_partitioned_take(int *rc) { return mpy_internal_messages_take(MPY_TAG_PARTITIONED, keep, rc); }
 
+/* With mpy_p2p_lock. */
 static mpy_internal_message_t *find(const partitioned_t *p) {
-    mpy_lock(&mpy_p2p_lock);
     mpy_internal_message_t **link = &arrived[list_of(&p->heading, p->world)], *l;
     while ((l = *link) != NULL && (l->world != p->world || __builtin_memcmp(l->data, &p->heading, sizeof p->heading)))
         link = &l->next;
     if (l != NULL) *link = l->next;
-    mpy_unlock(&mpy_p2p_lock);
     return l;
 }
 
@@ -111,19 +110,34 @@ static int unpack(mpy_request_t *r, mpy_internal_message_t *l) {
 
 /* ---- families ---- */
 
+/* An orphan is tested with the lock held, by mpy_orphan_reap, or while all other threads are stopped, by the drain. */
+static bool lock(const mpy_request_t *r) {
+    bool own = !(r->flags & MPY_RF_ORPHAN);
+    if (own) mpy_lock(&mpy_p2p_lock);
+    return own;
+}
+static void unlock(bool own) {
+    if (own) mpy_unlock(&mpy_p2p_lock);
+}
+
 static bool send_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
     const partitioned_t *p = r->more;
     if (!__atomic_load_n(&p->sent, __ATOMIC_ACQUIRE)) return false;
-    mpy_internal_messages_all_sent(); /* notices messages whose sends have finished */
-    return __atomic_load_n(&p->under_way, __ATOMIC_RELAXED) <= 1;
+    bool own = lock(r);
+    mpy_internal_messages_reap();
+    bool done = p->under_way <= 1;
+    unlock(own);
+    return done;
 }
 
 static bool receive_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
     int rc = MPI_SUCCESS;
+    bool own = lock(r);
     mpy_internal_message_t *l = find(r->more);
-    if (l == NULL && mpy_partitioned_take(&rc)) l = find(r->more);
+    if (l == NULL && mpy_internal_messages_take_locked(MPY_TAG_PARTITIONED, keep, &rc)) l = find(r->more);
+    unlock(own);
     /* In a drain a lack of memory makes the checkpoint fail, not this call (work() in drain.c). */
     if (l == NULL && (rc == MPI_SUCCESS || MPY_LOWER->phase == MPY_PHASE_FROZEN)) return false;
     mpy_status_set(&r->status, r->peer, r->tag, 0);

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PROGRAMS, Job
-from restarts import check, restart
+from restarts import check, restart, through_restart
 
 
 @pytest.fixture(scope="session")
@@ -60,3 +60,7 @@ def test_under_another_version(make_job: Callable[..., Job], program: Path, firs
         job.mpirun = runner
         restart(job)
     check(job, go, 3)
+
+
+def test_freed_partitioned_requests(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    through_restart(make_job(2), c_program(PROGRAMS / "mpi/freed_partitioned.c"))
