@@ -168,7 +168,7 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
         do rc = MPY_REAL(Test)(&real, &done, s);
         while (!done && !rc && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_LIKELY(done || rc)) {
-            mpy_count_blocking(th, c, source, s);
+            mpy_count_blocking(th, c, source, s, rc);
         } else {
             mpy_request_t *r = mpy_request_take(th);
             mpy_request_fill(r, MPY_REQ_RECV, real, buf, count, datatype, source, tag, c);

@@ -117,9 +117,9 @@ void mpy_request_release_refs(mpy_request_t *r) {
 
 static inline bool simple(const mpy_request_t *r) { return MPY_LIKELY((r->flags & 0xffff) == 0); }
 
-/* The real call has finished a simple request. */
-static inline void retire(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, const MPI_Status *s) {
-    mpy_count_request(th, r, s);
+/* The real call has finished a simple request, with rc. */
+static inline void retire(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, const MPI_Status *s, int rc) {
+    mpy_count_request(th, r, s, rc);
     mpy_request_release(th, r);
     *handle = MPI_REQUEST_NULL;
 }
@@ -155,7 +155,7 @@ static inline __attribute__((always_inline)) int complete_one(int *request, int 
         if (rc) done = 1;
         if (MPY_LIKELY(done)) {
             if (since != 0) record = mpy_trace_found(t, since, mpy_trace_completion(t, MPY_OP_TEST, r));
-            retire(th, r, request, s);
+            retire(th, r, request, s, rc);
         }
     }
     if (MPY_UNLIKELY(!done)) {
@@ -272,6 +272,13 @@ static inline const MPI_Status *status_of(const gathered_t *g, int i) {
     return g->statuses != MPI_STATUSES_IGNORE ? g->statuses + i : MPI_STATUS_IGNORE;
 }
 
+/* The error of one of several finished requests, if the call for all of them has returned rc. */
+static int error_of(const gathered_t *g, int i, int rc) {
+    int class = MPI_SUCCESS;
+    if (rc != MPI_SUCCESS && g->statuses != MPI_STATUSES_IGNORE) MPY_REAL(Error_class)(rc, &class);
+    return class == MPI_ERR_IN_STATUS ? g->statuses[i].MPI_ERROR : rc;
+}
+
 static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, mpy_traced_t *traced, const char *name) {
     ungather(g, n);
     mpy_cross_out(t);
@@ -285,7 +292,7 @@ static inline bool stops(bool block, const MPI_Status *statuses) { return block 
 
 /* The real call has finished a simple request; the program learns this later. */
 static void finish_silently(mpy_p2p_thread_t *th, mpy_request_t *r, const MPI_Status *s, int error) {
-    mpy_count_request(th, r, s);
+    mpy_count_request(th, r, s, error);
     r->real = MPI_REQUEST_NULL;
     r->status = *s;
     r->error = error;
@@ -338,16 +345,13 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
 }
 
-/* Stores in the slots what real calls have finished so far. `error`: returned by the last one; the statuses, if there
- * are any, tell which request it belongs to. */
+/* Stores in the slots what real calls have finished so far. `error`: returned by the last one. */
 static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = g->slots[i];
         if (r == NULL || g->real[i] != MPI_REQUEST_NULL) continue;
-        if (g->statuses != MPI_STATUSES_IGNORE)
-            finish_silently(th, r, &g->statuses[i], error ? g->statuses[i].MPI_ERROR : MPI_SUCCESS);
-        else
-            finish_silently(th, r, &r->status, error);
+        MPI_Status *s = g->statuses != MPI_STATUSES_IGNORE ? &g->statuses[i] : &r->status;
+        finish_silently(th, r, s, error_of(g, i, error));
     }
 }
 
@@ -401,7 +405,7 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
             for (int i = 0; i < n; i++) {
                 if (g.slots[i] == NULL) continue;
                 if (!block) mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, i), MPI_SUCCESS);
-                retire(th, g.slots[i], &handles[i], g.statuses + i);
+                retire(th, g.slots[i], &handles[i], g.statuses + i, MPI_SUCCESS);
             }
         } else if (rc) {
             settle(th, n, &g, rc);
@@ -455,7 +459,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
             if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
             comm = mpy_request_comm(g.slots[i]);
             mpy_trace_outcome(t, &traced, g.slots[i], s, rc);
-            retire(th, g.slots[i], &handles[i], s);
+            retire(th, g.slots[i], &handles[i], s, rc);
             *index = i;
             break;
         }
@@ -550,7 +554,7 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
             int i = indices[k];
             if (rc && comm == NULL) comm = mpy_request_comm(g.slots[i]);
             mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, k), rc);
-            retire(th, g.slots[i], &handles[i], g.statuses + k);
+            retire(th, g.slots[i], &handles[i], g.statuses + k, error_of(&g, k, rc));
         }
         done = *outcount != 0 || rc;
     }

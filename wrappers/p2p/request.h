@@ -333,22 +333,32 @@ static inline void mpy_count_received(mpy_p2p_thread_t *th, const mpy_comm_t *c,
     if (MPY_LIKELY(s->MPI_SOURCE >= 0 && !(s->count_hi_and_cancelled & 1)))
         th->received[mpy_peer_world(c, s->MPI_SOURCE)]++;
 }
-/* Counts a finished receive with flags 0. Its status may have been ignored unless its source was a wildcard. */
-static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *r, const MPI_Status *s) {
+/* Is the status of a receive that has returned rc known to be set? If a receive fails otherwise than because its
+ * message is too long, it has no message, and its status may be as before. In the lower half. */
+static inline bool mpy_has_status(int rc) {
+    if (MPY_LIKELY(rc == MPI_SUCCESS)) return true;
+    int class = MPI_ERR_UNKNOWN;
+    MPY_REAL(Error_class)(rc, &class);
+    return class == MPI_ERR_TRUNCATE;
+}
+/* Counts a finished receive with flags 0, which has returned rc. Its status may have been ignored unless its source was
+ * a wildcard. */
+static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *r, const MPI_Status *s, int rc) {
     if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND) return;
     if (r->peer == MPI_PROC_NULL) return; /* MPICH 4 leaves the status unset */
     if (r->kind == MPY_REQ_RECV && r->peer >= 0)
         th->received[mpy_peer_world(r->comm, r->peer)]++;
-    else if (r->kind != MPY_REQ_OTHER)
+    else if (r->kind != MPY_REQ_OTHER && mpy_has_status(rc))
         mpy_count_received(th, r->comm, s);
 }
 
-/* A blocking receive that we implement by a nonblocking one has finished. If the source is MPI_PROC_NULL, MPICH 4
- * leaves the status of the nonblocking one unset, but the status of a blocking one is defined (MPI-4 3.11). */
-static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, MPI_Status *s) {
+/* A blocking receive that we implement by a nonblocking one has finished, and has returned rc. If the source is
+ * MPI_PROC_NULL, MPICH 4 leaves the status of the nonblocking one unset, but the status of a blocking one is defined
+ * (MPI-4 3.11). */
+static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, MPI_Status *s, int rc) {
     if (MPY_UNLIKELY(source == MPI_PROC_NULL))
         mpy_status_set(s, MPI_PROC_NULL, MPI_ANY_TAG, 0);
-    else
+    else if (mpy_has_status(rc))
         mpy_count_received(th, c, s);
 }
 /* ---- waiting (wait.c) ---- */

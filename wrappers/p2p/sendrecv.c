@@ -38,8 +38,8 @@ void mpy_pack_free(mpy_packed_t *p) {
 /* Cancels a receive. If it was matched meanwhile, it counts. */
 static void retract(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, int *real, MPI_Status *s) {
     MPY_REAL(Cancel)(real);
-    MPY_REAL(Wait)(real, s);
-    mpy_count_blocking(th, c, source, s);
+    int rc = MPY_REAL(Wait)(real, s);
+    mpy_count_blocking(th, c, source, s, rc);
 }
 
 /* In the lower half: completes both operations. */
@@ -71,7 +71,7 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
         if (!sent && ((send_rc = MPY_REAL(Test)(&real_send, &sent, MPI_STATUS_IGNORE)))) sent = 1;
         if (!received) {
             if ((recv_rc = MPY_REAL(Test)(&real_recv, &received, s))) received = 1;
-            if (received) mpy_count_blocking(th, c, recv->peer, s);
+            if (received) mpy_count_blocking(th, c, recv->peer, s, recv_rc);
         }
     } while (!(sent && received) && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
 
@@ -163,8 +163,10 @@ static bool half_done(int *real, MPI_Status *s, int *error) {
 
 static bool both_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     sending_t *sending = r->more;
+    int recv_rc = MPI_SUCCESS;
     half_done(&sending->real, MPI_STATUS_IGNORE, &r->error);
-    if (half_done(&r->real, &r->status, &r->error)) mpy_count_blocking(th, r->comm, r->peer, &r->status);
+    if (half_done(&r->real, &r->status, &recv_rc)) mpy_count_blocking(th, r->comm, r->peer, &r->status, recv_rc);
+    if (recv_rc) r->error = recv_rc;
     return sending->real == MPI_REQUEST_NULL && r->real == MPI_REQUEST_NULL;
 }
 

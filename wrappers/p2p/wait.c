@@ -164,7 +164,7 @@ bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     int done = 0;
     int rc = MPY_REAL(Test)(&r->real, &done, &status);
     if (!done && !rc) return false;
-    if (!(r->flags & MPY_RF_CANCEL && status.count_hi_and_cancelled & 1)) mpy_count_request(th, r, &status);
+    if (!(r->flags & MPY_RF_CANCEL && status.count_hi_and_cancelled & 1)) mpy_count_request(th, r, &status, rc);
     r->status = status;
     r->error = rc;
     r->flags |= MPY_RF_COMPLETE;
