@@ -48,18 +48,17 @@ static const uint64_t ask[TURNS] = {[MPY_BOARD_USERS] = 1}, let_share[TURNS] = {
                       leave_shared[TURNS] = {[MPY_BOARD_WRITERS] = 1},
                       leave_exclusive[TURNS] = {[MPY_BOARD_READERS] = 1, [MPY_BOARD_WRITERS] = 1};
 
-/* `drawn`: the request that draws the ticket and reads the words into `seen`. */
-static int wait_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w, int rank, int how, uint64_t *seen,
-                     mpy_request_t *drawn) {
-    int mine = how & MPY_TARGET_SHARED ? MPY_BOARD_READERS : MPY_BOARD_WRITERS,
-        rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
+/* `seen`: the words as they were when the ticket was drawn. */
+static int wait_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w, int rank, int how, uint64_t *seen) {
+    int mine = how & MPY_TARGET_SHARED ? MPY_BOARD_READERS : MPY_BOARD_WRITERS, rc = MPI_SUCCESS;
+    mpy_request_t *read;
     uint64_t ticket = seen[MPY_BOARD_USERS];
     mpy_wait_t wait = {.mode = MPY_WAIT_ANY, .comm = &w->team, .source = MPI_ANY_SOURCE};
     while (rc == 0 && seen[mine] != ticket) {
         mpy_wait_round(t, &wait);
         progress(w); /* shared memory is read without progress, but the holder of the lock may need ours */
-        rc = turns(th, w, rank, NULL, seen, &drawn);
-        if (rc == 0) rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
+        rc = turns(th, w, rank, NULL, seen, &read);
+        if (rc == 0) rc = mpy_request_finish(t, th, read, NULL, MPI_STATUS_IGNORE);
     }
     return rc == 0 && how & MPY_TARGET_SHARED ? turns_add(w, rank, let_share) : rc;
 }
@@ -180,7 +179,8 @@ int PMPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
     rc = lock_open(w, rank, how);
     if (rc == 0 && !(how & MPY_TARGET_NOCHECK)) {
         rc = turns(th, w, rank, ask, seen, &drawn);
-        if (rc == 0) rc = wait_turn(t, th, w, rank, how, seen, drawn);
+        if (rc == 0) rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
+        if (rc == 0) rc = wait_turn(t, th, w, rank, how, seen);
         if (rc == 0 && how & MPY_TARGET_SHARED) rc = MPY_REAL(Win_flush_local)(rank, w->board);
     }
     mpy_cross_out(t);
@@ -220,10 +220,16 @@ static int lock_all(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w) {
     typedef struct ticket { mpy_request_t *drawn; uint64_t seen[TURNS]; } ticket_t;
     size_t bytes = (size_t)w->team.size * sizeof(ticket_t);
     ticket_t *tickets = mpy_alloc(bytes);
-    int rc = MPI_SUCCESS;
-    for (int r = 0; r < w->team.size && rc == 0; r++) rc = turns(th, w, r, ask, tickets[r].seen, &tickets[r].drawn);
-    for (int r = 0; r < w->team.size && rc == 0; r++)
-        rc = wait_turn(t, th, w, r, MPY_TARGET_SHARED, tickets[r].seen, tickets[r].drawn);
+    int rc = MPI_SUCCESS, asked = 0;
+    while (asked < w->team.size && rc == 0) {
+        ticket_t *next = &tickets[asked];
+        if ((rc = turns(th, w, asked, ask, next->seen, &next->drawn)) == 0) asked++;
+    }
+    for (int r = 0; r < asked; r++) { /* all, also after an error: they write to the tickets */
+        int failed = mpy_request_finish(t, th, tickets[r].drawn, NULL, MPI_STATUS_IGNORE);
+        if (rc == 0) rc = failed;
+    }
+    for (int r = 0; r < w->team.size && rc == 0; r++) rc = wait_turn(t, th, w, r, MPY_TARGET_SHARED, tickets[r].seen);
     if (rc == 0) rc = MPY_REAL(Win_flush_local_all)(w->board);
     mpy_free(tickets, bytes);
     return rc;
@@ -239,9 +245,11 @@ int PMPI_Win_lock_all(int assert, MPI_Win win) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_LOCK, SOME));
     mpy_cross_in(t);
+    uint32_t before = w->access;
     w->nocheck = assert & MPI_MODE_NOCHECK;
     w->access = MPY_ACCESS_LOCK_ALL;
     if (!w->nocheck) rc = lock_all(t, th, w);
+    if (rc != 0) w->access = before;
     mpy_cross_out(t);
     waited(t);
     mpy_traced(t, record, rc);
