@@ -55,7 +55,8 @@ typedef struct mpy_file {
     mpy_view_type_t etype, filetype;
     MPI_Offset position, shared_position, bytes; /* values at the latest drain */
     void *content; /* in the first member, from a drain to the end of the checkpoint or restart: see file_rebuild.c */
-    uint32_t lock;                      /* lock of the queue of nonblocking collective accesses (file_access.c) */
+    /* of the queue of nonblocking collective accesses, and of the individual file pointer (file_access.c) */
+    uint32_t lock;
     struct mpy_request *first, *last;
     struct mpy_file *next; /* next free slot */
 } mpy_file_t;

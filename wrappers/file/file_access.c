@@ -7,7 +7,9 @@
  *     tested alternately. So they are tested in the order in which they were started, which is the same on all members;
  *     each is tested only when the earlier ones have finished. Unfinished ones are in the file's queue.
  *  2. While ROMIO works on such an access, it resets the individual file pointer to its value at the start of the
- *     access. So the pointer is saved and restored around each test: a drain must not undo the program's seek.
+ *     access. So the pointer is saved and restored around each test: a drain must not undo the program's seek. Another
+ *     thread must not use it between the two: calls that use it hold the file's lock, or empty the queue first if they
+ *     wait for other ranks (generate/libmpi/files.py).
  *  3. Accesses that aren't collective are also tested one by one: MPI_Testall of MPICH 5.0.2 with several requests
  *     reads requests that it has freed. A family keeps them out of calls that test many requests.
  *  4. The queue changes under the file's lock. A request leaves it when it is COMPLETE, so no request in it is

@@ -13,6 +13,12 @@ NOT_SEQUENTIAL = re.compile(
     r"(_c)?"
 )
 
+# These use the individual file pointer, or ROMIO sets it back (_at_all). No test of a queued access may set it back
+# meanwhile (file_access.c). The first ones don't wait for other ranks, so they can hold the file's lock. The others
+# empty the queue first.
+LOCKED = re.compile(r"File_(i?(read|write)|i(read|write)(_at)?_all|seek|get_position)(_c)?")
+AFTER_QUEUED = re.compile(r"File_(read|write)_all(_begin)?(_c)?")
+
 
 def file_body(f: Function) -> list[str]:
     """A call on a file: collective ones count on its row. A split access is done whole by its first half (file.h,
@@ -35,7 +41,14 @@ def file_body(f: Function) -> list[str]:
         else ["    mpy_file_call_t call = mpy_file_enter(fh);", "    mpy_file_t *f = call.f;"]
     )
     refused = "mpy_file_sequential(f) ? MPI_ERR_UNSUPPORTED_OPERATION : " if NOT_SEQUENTIAL.fullmatch(f.name) else ""
+    locked = LOCKED.fullmatch(f.name)
+    if locked:
+        lines += ["    if (f != NULL) mpy_lock(&f->lock);"]
+    if AFTER_QUEUED.fullmatch(f.name):
+        lines += ["    if (f != NULL) mpy_file_settle(f);"]
     lines += [f"    int rc = {refused}{real_call(f, '')};"]
+    if locked:
+        lines += ["    if (f != NULL) mpy_unlock(&f->lock);"]
     if "shared" in f.name or "ordered" in f.name:
         lines += ["    if (f != NULL) f->shared = true;"]
     if begin:
