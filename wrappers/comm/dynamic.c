@@ -83,16 +83,25 @@ typedef struct port {
     int info;
     service_t *services;
 } port_t;
-static port_t *ports;
+static port_t *ports; /* these lists with mpy_objects_lock */
 
+/* With the lock. */
 static port_t **port_find(const char *name) {
     port_t **p = &ports;
     while (*p != NULL && !(name != NULL && mpy_text_equal((*p)->name, name))) p = &(*p)->next;
     return p;
 }
 
+/* The port of a name, or NULL. */
+static port_t *port_of(const char *name) {
+    mpy_lock(&mpy_objects_lock);
+    port_t *p = *port_find(name);
+    mpy_unlock(&mpy_objects_lock);
+    return p;
+}
+
 static const char *real_port(const char *name) {
-    const port_t *p = *port_find(name);
+    const port_t *p = port_of(name);
     return p != NULL ? p->real : name;
 }
 
@@ -125,11 +134,14 @@ int PMPI_Close_port(const char *port_name) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     int rc = MPY_REAL(Close_port)(real_port(port_name));
-    port_t **at = port_find(port_name), *p = *at;
-    if (rc == 0 && p != NULL) {
+    port_t *p = NULL;
+    if (rc == 0) {
         mpy_lock(&mpy_objects_lock);
-        *at = p->next;
+        port_t **at = port_find(port_name);
+        if ((p = *at) != NULL) *at = p->next;
         mpy_unlock(&mpy_objects_lock);
+    }
+    if (p != NULL) {
         for (service_t *s = p->services, *next; s != NULL; s = next) {
             next = s->next;
             service_free(s);
@@ -146,15 +158,17 @@ int PMPI_Close_port(const char *port_name) {
 int PMPI_Publish_name(const char *service_name, MPI_Info info, const char *port_name) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    port_t *p = *port_find(port_name);
+    port_t *p = port_of(port_name);
     int rc = MPY_REAL(Publish_name)(service_name, mpy_real_info(info), real_port(port_name));
     if (rc == 0 && p != NULL) {
         service_t *s = mpy_alloc(sizeof *s);
         s->name = mpy_text_copy(service_name);
         s->info = MPI_INFO_NULL;
         mpy_info_merge(&s->info, info);
+        mpy_lock(&mpy_objects_lock);
         s->next = p->services;
         p->services = s;
+        mpy_unlock(&mpy_objects_lock);
     }
     mpy_cross_out(t);
     return mpy_error(NULL, rc, "MPI_Publish_name");
@@ -163,15 +177,17 @@ int PMPI_Publish_name(const char *service_name, MPI_Info info, const char *port_
 int PMPI_Unpublish_name(const char *service_name, MPI_Info info, const char *port_name) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    port_t *p = *port_find(port_name);
+    port_t *p = port_of(port_name);
     int rc = MPY_REAL(Unpublish_name)(service_name, mpy_real_info(info), real_port(port_name));
-    service_t **s = rc == 0 && p != NULL ? &p->services : NULL;
-    while (s != NULL && *s != NULL && !mpy_text_equal((*s)->name, service_name)) s = &(*s)->next;
-    if (s != NULL && *s != NULL) {
-        service_t *gone = *s;
-        *s = gone->next;
-        service_free(gone);
+    service_t *gone = NULL;
+    if (rc == 0 && p != NULL) {
+        mpy_lock(&mpy_objects_lock);
+        service_t **s = &p->services;
+        while (*s != NULL && !mpy_text_equal((*s)->name, service_name)) s = &(*s)->next;
+        if ((gone = *s) != NULL) *s = gone->next;
+        mpy_unlock(&mpy_objects_lock);
     }
+    if (gone != NULL) service_free(gone);
     mpy_cross_out(t);
     return mpy_error(NULL, rc, "MPI_Unpublish_name");
 }
@@ -180,11 +196,13 @@ int PMPI_Lookup_name(const char *service_name, MPI_Info info, char *port_name) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     int rc = MPY_REAL(Lookup_name)(service_name, mpy_real_info(info), port_name);
+    mpy_lock(&mpy_objects_lock);
     for (const port_t *p = ports; rc == 0 && p != NULL; p = p->next)
         if (mpy_text_equal(p->real, port_name)) {
             __builtin_memcpy(port_name, p->name, mpy_text_length(p->name) + 1);
             break;
         }
+    mpy_unlock(&mpy_objects_lock);
     mpy_cross_out(t);
     return mpy_error(NULL, rc, "MPI_Lookup_name");
 }

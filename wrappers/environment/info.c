@@ -1,6 +1,9 @@
 /* info.c - infos. The real object answers queries. A copy of keys and values, in order, is kept for rebuilding.
  *
  * Upper half, no libc. MPI_INFO_ENV is predefined and passes through.
+ *
+ * Invariant: the pairs change under mpy_objects_lock, together with the real object, whose calls don't wait and call
+ * nothing back. So threads that change one info find both alike afterwards.
  */
 #include "info.h"
 #include "errors.h"
@@ -13,6 +16,8 @@ static void pair_free(mpy_pair_t *p) {
     mpy_text_free(p->value);
     mpy_free(p, sizeof *p);
 }
+
+/* ---- with mpy_objects_lock ---- */
 
 static mpy_pair_t **pair_find(mpy_info_t *info, const char *key) {
     mpy_pair_t **p = &info->first;
@@ -30,11 +35,6 @@ static void pair_set(mpy_info_t *info, const char *key, const char *value) {
     (*p)->value = mpy_text_copy(value);
 }
 
-const char *mpy_info_value(mpy_info_t *info, const char *key) {
-    const mpy_pair_t *p = *pair_find(info, key);
-    return p != NULL ? p->value : NULL;
-}
-
 static void read_pairs(mpy_info_t *info) {
     int nkeys = 0;
     MPY_REAL(Info_get_nkeys)(info->obj.real, &nkeys);
@@ -47,18 +47,31 @@ static void read_pairs(mpy_info_t *info) {
     }
 }
 
+/* ---- for other files ---- */
+
+bool mpy_info_value(mpy_info_t *info, const char *key, char value[MPI_MAX_INFO_VAL + 1]) {
+    mpy_lock(&mpy_objects_lock);
+    const mpy_pair_t *p = *pair_find(info, key);
+    if (p != NULL) mpy_text_format(value, MPI_MAX_INFO_VAL + 1, "%s", p->value);
+    mpy_unlock(&mpy_objects_lock);
+    return p != NULL;
+}
+
 int mpy_info_adopt(int real) {
     if (mpy_is_builtin(real) || real == MPI_INFO_NULL) return real;
     mpy_info_t *info = mpy_alloc(sizeof *info);
     info->obj.real = real;
     info->obj.refs = 1;
-    read_pairs(info);
+    read_pairs(info); /* no other thread knows it yet */
     return mpy_object_add(MPY_INFO, &info->obj);
 }
 
 void mpy_info_reread(int handle) {
     mpy_info_t *info = find(handle);
-    if (info != NULL) read_pairs(info);
+    if (info == NULL) return;
+    mpy_lock(&mpy_objects_lock);
+    read_pairs(info);
+    mpy_unlock(&mpy_objects_lock);
 }
 
 /* The caller has freed the real object, or the real object is freed with this one. */
@@ -87,8 +100,10 @@ void mpy_info_merge(int *into, int handle) {
         *into = mpy_info_adopt(real);
     }
     mpy_info_t *to = find(*into);
+    mpy_lock(&mpy_objects_lock);
     for (const mpy_pair_t *p = from->first; p != NULL; p = p->next)
         if (MPY_REAL(Info_set)(to->obj.real, p->key, p->value) == 0) pair_set(to, p->key, p->value);
+    mpy_unlock(&mpy_objects_lock);
 }
 
 /* ---- the program's calls ---- */
@@ -127,6 +142,7 @@ int PMPI_Info_set(MPI_Info info, const char *key, const char *value) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     mpy_info_t *i = find(info);
+    mpy_lock(&mpy_objects_lock);
     int rc = MPY_REAL(Info_set)(mpy_real_info(info), key, value);
     if (rc == 0 && i != NULL) {
         char stored[MPI_MAX_INFO_VAL + 1]; /* as the library stores it: without leading and trailing blanks */
@@ -134,6 +150,7 @@ int PMPI_Info_set(MPI_Info info, const char *key, const char *value) {
         MPY_REAL(Info_get)(i->obj.real, key, MPI_MAX_INFO_VAL, stored, &found);
         pair_set(i, key, found ? stored : value);
     }
+    mpy_unlock(&mpy_objects_lock);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Info_set");
 }
@@ -142,6 +159,7 @@ int PMPI_Info_delete(MPI_Info info, const char *key) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     mpy_info_t *i = find(info);
+    mpy_lock(&mpy_objects_lock);
     int rc = MPY_REAL(Info_delete)(mpy_real_info(info), key);
     if (rc == 0 && i != NULL) {
         mpy_pair_t **p = pair_find(i, key), *gone = *p;
@@ -150,6 +168,7 @@ int PMPI_Info_delete(MPI_Info info, const char *key) {
             pair_free(gone);
         }
     }
+    mpy_unlock(&mpy_objects_lock);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Info_delete");
 }

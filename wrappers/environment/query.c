@@ -59,8 +59,13 @@ MPI_Aint PMPI_Aint_diff(MPI_Aint addr1, MPI_Aint addr2) { return addr1 - addr2; 
 
 /* mpi_minimum_memory_alignment (MPI 4.1, section 9.2), which may ask for more than a line of the cache. */
 static size_t alignment(mpy_info_t *info) {
-    const char *given = info != NULL ? mpy_info_value(info, "mpi_minimum_memory_alignment") : NULL;
-    size_t bytes = given != NULL ? strtoul(given, NULL, 10) : 0;
+    char given[MPI_MAX_INFO_VAL + 1];
+    if (info == NULL) return 64;
+    mpy_thread_t *t = mpy_self();
+    mpy_guard_in(t);
+    bool found = mpy_info_value(info, "mpi_minimum_memory_alignment", given);
+    mpy_guard_out(t);
+    size_t bytes = found ? strtoul(given, NULL, 10) : 0;
     return bytes > 64 && (bytes & (bytes - 1)) == 0 ? bytes : 64;
 }
 

@@ -14,7 +14,9 @@
  *  2. Real handles belong to the library of generation `made_for`. The rebuild makes them again. So does the first call
  *     after a restart without MPI (MPI_T exists before MPI_Init and after MPI_Finalize, when no rebuild is called). A
  *     record whose variable is missing in the new library has no real handle: MPI_T_ERR_INVALID_HANDLE.
- *  3. Errors are returned; no error handler is called (MPI-4 15.3.10).
+ *  3. The list changes, and is walked, under mpy_objects_lock, and so are the values that are written. A thread uses
+ *     the record of a handle that the program gives it without the lock: no other thread frees that handle meanwhile.
+ *  4. Errors are returned; no error handler is called (MPI-4 15.3.10).
  */
 #include "mpi_t.h"
 #include "core/objects.h"
@@ -61,29 +63,35 @@ static int leave(mpy_thread_t *t, int rc) {
 /* ---- records ---- */
 
 static record_t *find(kind_t kind, const void *handle) {
+    mpy_lock(&mpy_objects_lock);
     record_t *r = records;
     while (r != NULL && (r != handle || r->kind != kind)) r = r->next;
+    mpy_unlock(&mpy_objects_lock);
     return r != NULL && r->real != NULL ? r : NULL;
 }
 
-static record_t *add(kind_t kind, void *real, const char *name) {
+/* With the lock, like drop and release. */
+static record_t *append(kind_t kind, void *real, const char *name) {
     record_t *r = mpy_alloc(sizeof *r), **end = &records;
     r->kind = kind;
     r->real = real;
     r->name = mpy_text_copy(name);
-    mpy_lock(&mpy_objects_lock);
     while (*end != NULL) end = &(*end)->next;
     *end = r;
+    return r;
+}
+
+static record_t *add(kind_t kind, void *real, const char *name) {
+    mpy_lock(&mpy_objects_lock);
+    record_t *r = append(kind, real, name);
     mpy_unlock(&mpy_objects_lock);
     return r;
 }
 
 static void drop(record_t *r) {
     record_t **at = &records;
-    mpy_lock(&mpy_objects_lock);
     while (*at != r) at = &(*at)->next;
     *at = r->next;
-    mpy_unlock(&mpy_objects_lock);
     mpy_text_free(r->name);
     if (r->written != NULL) mpy_free(r->written, r->bytes);
     mpy_free(r, sizeof *r);
@@ -95,6 +103,13 @@ static void release(record_t *r) {
         r->kind = WRITTEN;
     else
         drop(r);
+}
+
+/* Without the lock. */
+static void remove_record(record_t *r) {
+    mpy_lock(&mpy_objects_lock);
+    release(r);
+    mpy_unlock(&mpy_objects_lock);
 }
 
 /* ---- variables of the real library ---- */
@@ -207,22 +222,26 @@ int PMPI_T_init_thread(int required, int *provided) {
     mpy_require_boundary();
     mpy_thread_t *t = enter();
     int rc = MPY_REAL(T_init_thread)(required, provided);
+    mpy_lock(&mpy_objects_lock);
     if (rc == 0) {
         inits++;
         init_level = required;
     }
+    mpy_unlock(&mpy_objects_lock);
     return leave(t, rc);
 }
 
 int PMPI_T_finalize(void) {
     mpy_thread_t *t = enter();
     int rc = MPY_REAL(T_finalize)();
+    mpy_lock(&mpy_objects_lock);
     if (rc == 0 && --inits == 0) { /* the last call invalidates all handles */
         for (record_t *r = records, *next; r != NULL; r = next) {
             next = r->next;
             release(r);
         }
     }
+    mpy_unlock(&mpy_objects_lock);
     return leave(t, rc);
 }
 
@@ -230,11 +249,15 @@ int PMPI_T_finalize(void) {
 
 static void *virtual_enum(const variable_t *v, bool of_pvar) {
     if (v->enumeration == NULL) return NULL;
-    for (record_t *r = records; r != NULL; r = r->next)
-        if (r->kind == ENUM && r->real == v->enumeration) return r;
-    record_t *r = add(ENUM, v->enumeration, v->name);
-    r->of_pvar = of_pvar;
-    r->var_class = v->var_class;
+    mpy_lock(&mpy_objects_lock);
+    record_t *r = records;
+    while (r != NULL && !(r->kind == ENUM && r->real == v->enumeration)) r = r->next;
+    if (r == NULL) {
+        r = append(ENUM, v->enumeration, v->name);
+        r->of_pvar = of_pvar;
+        r->var_class = v->var_class;
+    }
+    mpy_unlock(&mpy_objects_lock);
     return r;
 }
 
@@ -278,7 +301,7 @@ int PMPI_T_cvar_handle_alloc(int cvar_index, void *obj_handle, void *handle, int
     if (r->has_object) r->object = *(int *)obj_handle;
     rc = allocate(r, cvar_index, count);
     if (rc != 0) {
-        drop(r);
+        remove_record(r);
         return leave(t, rc);
     }
     r->bytes = v.datatype == MPI_CHAR ? (size_t)*count : (size_t)*count * mpy_basic_size(v.datatype);
@@ -292,7 +315,7 @@ int PMPI_T_cvar_handle_free(void *handle) {
     if (r == NULL) return leave(t, MPI_T_ERR_INVALID_HANDLE);
     int rc = MPY_REAL(T_cvar_handle_free)(&r->real);
     if (rc == 0) {
-        release(r);
+        remove_record(r);
         *(void **)handle = NULL;
     }
     return leave(t, rc);
@@ -308,6 +331,7 @@ int PMPI_T_cvar_write(void *handle, const void *buf) {
     mpy_thread_t *t = enter();
     record_t *r = find(CVAR, handle);
     int rc = r == NULL ? MPI_T_ERR_INVALID_HANDLE : MPY_REAL(T_cvar_write)(r->real, buf);
+    mpy_lock(&mpy_objects_lock);
     for (record_t *old = records, *next; rc == 0 && old != NULL; old = next) {
         next = old->next;
         if (old->written == NULL || old == r || !mpy_text_equal(old->name, r->name)) continue;
@@ -319,6 +343,7 @@ int PMPI_T_cvar_write(void *handle, const void *buf) {
         if (r->written == NULL) r->written = mpy_alloc(r->bytes);
         __builtin_memcpy(r->written, buf, r->bytes);
     }
+    mpy_unlock(&mpy_objects_lock);
     return leave(t, rc);
 }
 
@@ -354,11 +379,13 @@ int PMPI_T_pvar_session_free(void *session) {
     if (s == NULL) return leave(t, MPI_T_ERR_INVALID_SESSION);
     int rc = MPY_REAL(T_pvar_session_free)(&s->real);
     if (rc == 0) {
+        mpy_lock(&mpy_objects_lock);
         for (record_t *r = records, *next; r != NULL; r = next) { /* its handles are freed with it */
             next = r->next;
             if (r->kind == PVAR && r->session == s) drop(r);
         }
         drop(s);
+        mpy_unlock(&mpy_objects_lock);
         *(void **)session = NULL;
     }
     return leave(t, rc);
@@ -380,7 +407,7 @@ int PMPI_T_pvar_handle_alloc(void *session, int pvar_index, void *obj_handle, vo
     if (rc == 0)
         *(void **)handle = r;
     else
-        drop(r);
+        remove_record(r);
     return leave(t, rc);
 }
 
@@ -392,7 +419,7 @@ int PMPI_T_pvar_handle_free(void *session, void *handle) {
     if (r == NULL || r->session != s) return leave(t, MPI_T_ERR_INVALID_HANDLE);
     int rc = MPY_REAL(T_pvar_handle_free)(s->real, &r->real);
     if (rc == 0) {
-        drop(r);
+        remove_record(r);
         *(void **)handle = NULL;
     }
     return leave(t, rc);
@@ -416,9 +443,11 @@ static int control(int slot, void *session, void *handle) {
     void *real;
     int rc = real_pvar(s, handle, &real);
     if (rc == 0) rc = ((mpy_fn_T_pvar_start_t)MPY_LOWER->mpi[slot])(s->real, real);
+    mpy_lock(&mpy_objects_lock);
     for (record_t *r = records; rc == 0 && slot != MPY_FN_T_pvar_reset && r != NULL; r = r->next)
         if (r->kind == PVAR && r->session == s && (r == handle || handle == MPI_T_PVAR_ALL_HANDLES))
             r->started = slot == MPY_FN_T_pvar_start;
+    mpy_unlock(&mpy_objects_lock);
     return leave(t, rc);
 }
 

@@ -1,6 +1,7 @@
 /* Objects that several threads use at the same time, each with its own communicators: keyvals, error handlers,
- * datatypes. Objects that are made of them hold references; in the end all references are gone. (MPICH itself doesn't
- * notice the use of freed handles, so this is checked only under manapy.) Prints "ok". */
+ * datatypes. Objects that are made of them hold references; in the end all references are gone. Then handles of the
+ * tool interface, and an info. (MPICH itself doesn't notice the use of freed handles, and its infos aren't made for
+ * several threads, so this is checked only under manapy.) Prints "ok". */
 #include "../mpi_states.h"
 
 #include <pthread.h>
@@ -119,6 +120,78 @@ static void contest(void) {
     MPI_Comm_free(&contested);
 }
 
+/* ---- handles of the tool interface, which each thread makes and frees for itself ---- */
+
+static int tool_variable;
+
+static void *use_tool_handles(void *unused) {
+    int failed = 0;
+    (void)unused;
+    for (int i = 0; i < TIMES; i++) {
+        MPI_T_cvar_handle handles[100];
+        int count, value;
+        for (int k = 0; k < 100; k++)
+            failed += MPI_T_cvar_handle_alloc(tool_variable, NULL, &handles[k], &count) != MPI_SUCCESS;
+        for (int k = 0; k < 100; k++) {
+            failed += MPI_T_cvar_read(handles[k], &value) != MPI_SUCCESS;
+            failed += MPI_T_cvar_handle_free(&handles[k]) != MPI_SUCCESS;
+        }
+    }
+    CHECK(failed == 0);
+    return NULL;
+}
+
+/* A variable that is an int and is bound to nothing. */
+static int int_variable(void) {
+    int n = 0;
+    MPI_T_cvar_get_num(&n);
+    for (int i = 0; i < n; i++) {
+        char name[256];
+        int length = sizeof name, none = 0, verbosity, bind, scope;
+        MPI_Datatype type;
+        MPI_T_enum enumeration;
+        if (MPI_T_cvar_get_info(i, name, &length, &verbosity, &type, &enumeration, NULL, &none, &bind, &scope) == 0 &&
+            type == MPI_INT && bind == MPI_T_BIND_NO_OBJECT)
+            return i;
+    }
+    return -1;
+}
+
+static void use_all_tool_handles(void) {
+    pthread_t threads[THREADS];
+    int provided;
+    MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided);
+    tool_variable = int_variable();
+    CHECK(tool_variable >= 0);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, use_tool_handles, NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    MPI_T_finalize();
+}
+
+/* ---- one info, whose keys threads set and delete ---- */
+
+static MPI_Info shared_info;
+
+static void *use_info(void *own) {
+    for (int i = 0; i < 50 * TIMES; i++) {
+        CHECK(MPI_Info_set(shared_info, own, "value") == MPI_SUCCESS);
+        CHECK(MPI_Info_delete(shared_info, own) == MPI_SUCCESS);
+    }
+    return NULL;
+}
+
+static void use_one_info(void) {
+    static char keys[THREADS][2] = {"a", "b", "c", "d"};
+    pthread_t threads[THREADS];
+    int n = -1;
+    MPI_Info_create(&shared_info);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, use_info, keys[i]);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    MPI_Info_get_nkeys(shared_info, &n);
+    CHECK(n == 0);
+    MPI_Info_free(&shared_info);
+}
+
 int main(int argc, char **argv) {
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -129,6 +202,8 @@ int main(int argc, char **argv) {
     share_all();
     forget_all();
     contest();
+    use_all_tool_handles();
+    use_one_info();
     MPI_Finalize();
     puts(failures ? "failed" : "ok");
     return failures != 0;
