@@ -291,8 +291,8 @@ static int alltoallv(const void *out, const int *out_counts, void *in, const int
     return rc;
 }
 
-/* Also after a drain that has failed: the job goes on, and the real library has finished sends whose messages nobody has
- * received but this drain. */
+/* Also after a drain that has failed: the job goes on, and the real library has finished sends whose messages only this
+ * drain has received. */
 static int settle_ssends(int size) {
     int *counts = mpy_alloc((size_t)size * 3 * sizeof *counts), *in_counts = counts + size, *next = counts + 2 * size;
     int n = count_notices(counts), n_in = 0, request;
