@@ -42,8 +42,10 @@ static const char *checkpoint_path(const char *given, bool *exact) {
     char inside[PATH_MAX];
     snprintf(inside, sizeof inside, "%s/manifest.json", given);
     *exact = access(inside, R_OK) == 0;
+    /* before `latest` is read: NFS asks for a link's target when its directory is opened */
+    const long highest = *exact ? -1 : newest(given);
     if (!*exact) snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
-    if (access(inside, R_OK)) snprintf(inside, sizeof inside, "%s/ckpt-%06ld/manifest.json", given, newest(given));
+    if (access(inside, R_OK)) snprintf(inside, sizeof inside, "%s/ckpt-%06ld/manifest.json", given, highest);
     if (access(inside, R_OK))
         mpy_fail(1, "%s is neither a checkpoint nor a job directory with a checkpoint (see `manapy list`)", given);
     *strrchr(inside, '/') = 0;
