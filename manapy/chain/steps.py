@@ -197,6 +197,8 @@ def _verdict(
     damaged: Path | None = None,
 ) -> NextStep:
     begun = next(event for event in chain.events("step") if event["step"] == step["step"])
+    with _reading(where):
+        (where / "job.json").read_bytes()  # if it cannot be read, fate() says "open", and a finished step ran again
     if (last := fate(where)).kind == "done":
         return NextStep("done", code=last.code)
     found = newest_usable(chain, attempt, where, begun, say, damaged)

@@ -199,6 +199,24 @@ def test_directory_that_cannot_be_read(
     assert script.ask(A, directory=where) == (NextStep("resume", newest) if begun else NextStep("new", where))
 
 
+def test_record_of_a_job_that_cannot_be_read(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may say that the step is done."""
+    where = script.start(A, state="done")
+    script.again()
+    read = Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if path == where / "job.json":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        with pytest.raises(ManapyError, match="does not start: its directory cannot be read"):
+            script.ask(A)
+    assert script.ask(A).kind == "done"
+
+
 @pytest.mark.parametrize("older", [0, 1])
 def test_manifest_that_cannot_be_read(script: Script, monkeypatch: pytest.MonkeyPatch, older: int) -> None:
     """An older checkpoint is taken, if there is one. The step does not start from the beginning."""
