@@ -347,13 +347,17 @@ def _leave_broken(
 
 
 def _end_early(supervisor: Supervisor, job: str) -> None:
-    supervisor.chain.append("note", supervisor.chain.attempts(), text=f"job {job} was cancelled")
+    """End the chain while the attempt is saved: Slurm may kill this process meanwhile."""
+    chain = supervisor.chain
+    if (number := chain.attempts()) and not chain.events("end", number):
+        supervisor.stop(f"job {job} was cancelled")
     _cancel_successors(supervisor)
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
     _cancel_successors(supervisor)
-    supervisor.stop(f"job {job} was cancelled")
+    if supervisor.chain.over() is None:
+        supervisor.stop(f"job {job} was cancelled")
     return EXIT_GAVE_UP
 
 

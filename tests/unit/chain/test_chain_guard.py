@@ -329,5 +329,5 @@ def test_job_that_is_killed_after_scancel(slurm: FakeSlurm, tmp_path: Path) -> N
     done = fake_slurm.guard(chain, "--mode", "chain", script=end)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert slurm.calls("scancel") == ["scancel --state=PENDING 18"]
-    assert [event["text"] for event in events_in(chain, "note")] == ["job 17 was cancelled"]
+    assert [event["reason"] for event in events_in(chain, "stopped")] == ["job 17 was cancelled"]
     assert events_in(chain, "end") == []
