@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import solver
-from jobs import BIN, PROGRAMS, Job, oks, run
+from jobs import BIN, PATIENCE, PROGRAMS, Job, oks, run
 from launchers import (
     ENVIRONMENT,
     INTEL_MPI,
@@ -105,7 +105,8 @@ def test_restart_under(make_job: Callable[..., Job], residuals: list[str], first
     assert solver.residuals_of_all_runs(job) == sorted(residuals)
 
 
-# It fills 6 GB of memory, so most of them are for the night.
+# It fills 6 GB of memory, so most of them are for the night, and writes and reads 4 GB.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "launcher",
     [OPEN_MPI_5, *(pytest.param(other, marks=pytest.mark.long) for other in (MPICH, OPEN_MPI_4, INTEL_MPI))],
@@ -121,7 +122,7 @@ def test_a_message_longer_than_an_int(make_job: Callable[..., Job], launcher: La
     job.checkpoint()
     job.kill()
     go.touch()
-    assert oks(job.restart().finish()) == job.ranks
+    assert oks(job.restart().finish(4 * PATIENCE)) == job.ranks
 
 
 def digest(output: str) -> set[str]:
