@@ -241,6 +241,7 @@ class Attempt:
             if (hung := self._look_whether_hung()) is not None:
                 return hung
             if self._final is not None and self._final.results is not None:
+                self._collect()  # it may have ended a moment ago
                 # all jobs have ended by themselves meanwhile
                 if self._code is not None and not any(self._final.results):
                     self._final = self._hung = None
