@@ -235,10 +235,11 @@ class Attempt:
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
-            if (lost := self._lost()) is not None:
+            live = self._live()
+            if (lost := self._lost(live)) is not None:
                 return lost
             self._note_running()
-            if (hung := self._look_whether_hung()) is not None:
+            if (hung := self._look_whether_hung(live)) is not None:
                 return hung
             if self._final is not None and self._final.results is not None:
                 self._collect()  # it may have ended a moment ago
@@ -295,9 +296,8 @@ class Attempt:
         except BlockingIOError:
             pass
 
-    def _lost(self) -> Outcome | None:
-        """The outcome if a job has lost its coordinator (invariant 5)."""
-        live = self._live()
+    def _lost(self, live: Sequence[job.Job]) -> Outcome | None:
+        """The outcome if one of the live jobs has lost its coordinator (invariant 5)."""
         self._contact.look(live)
         for which in live:
             gone = self._gone.get(which.dir, 0) >= GONE_TRIES
@@ -312,11 +312,11 @@ class Attempt:
             self.say(f"{reason}: the job cannot be saved any more, but goes on, because it has no checkpoint")
         return None
 
-    def _look_whether_hung(self) -> Outcome | None:
-        """The outcome if a job is hung and not worth saving. Begins to save one that is."""
+    def _look_whether_hung(self, live: Sequence[job.Job]) -> Outcome | None:
+        """The outcome if one of the live jobs is hung and not worth saving. Begins to save one that is."""
         if self._watching is None or self._hung is not None:
             return None
-        self._watching.look(self._live())
+        self._watching.look(live)
         found = self._watching.hung
         if found is None or self._final is not None or (what := remedy(found[1])) is None:
             return None

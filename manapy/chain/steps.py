@@ -198,7 +198,7 @@ def _verdict(
 ) -> NextStep:
     begun = next(event for event in chain.events("step") if event["step"] == step["step"])
     with _reading(where):
-        (where / "job.json").read_bytes()  # if it cannot be read, fate() says "open", and a finished step ran again
+        (where / "job.json").read_bytes()  # unread, it is "open" for fate(), and a finished step would run again
     if (last := fate(where)).kind == "done":
         return NextStep("done", code=last.code)
     found = newest_usable(chain, attempt, where, begun, say, damaged)
