@@ -436,7 +436,7 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
     manifest = {
         "magic": MAGIC,
         "format": FORMAT,
-        "number": int(final.name.split("-")[1]),
+        "number": number(final),
         "time": time.time(),
         "size": len(ranks),
         **record,
@@ -522,7 +522,7 @@ def cancel(temporary: Path) -> None:
     discard(grave)
     discard(temporary)
     with contextlib.suppress(OSError):
-        _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
+        _drop_dangling(owner(temporary.parent) / final_path(temporary).name)
 
 
 def clean(directory: Path) -> list[Path]:
