@@ -209,9 +209,11 @@ def of_groups(f: Function) -> list[str]:
 
 def synchronisation(f: Function) -> list[str]:
     rank = next((a.name for a in f.arguments if a.kind == "RANK"), None)
+    asked = next((a.name for a in f.arguments if a.name == "lock_type"), "mpy_abi.lock_shared")
+    lock = f", .tag = mpy_lock_kind({asked}, assert)" if SYNCHRONISATION[f.name] == "LOCK" else ""
     call = (
         f"(mpy_trace_call_t){{.op = MPY_OP_WIN_{SYNCHRONISATION[f.name]}, .peer = "
-        f"{f'mpy_peer({rank})' if rank else 'MPY_TRACE_NO_PEER'}}}"
+        f"{f'mpy_peer({rank})' if rank else 'MPY_TRACE_NO_PEER'}{lock}}}"
     )
     counted = f.clock != "-"
     enter = (

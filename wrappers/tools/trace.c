@@ -68,7 +68,7 @@ mpy_traced_t mpy_trace_wait_slow(mpy_thread_t *t, mpy_trace_op_t op, int n, cons
         if (last != NULL) put(t, &several, last, flags | MPY_TRACE_MORE);
         last = r;
     }
-    if (last != NULL) put(t, &several, last, flags);
+    if (last != NULL) put(t, &several, last, flags | (several.cut ? MPY_TRACE_CUT : 0));
     return several;
 }
 

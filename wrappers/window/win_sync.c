@@ -95,6 +95,11 @@ static void poll_passed(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w) {
 #define TRACE_WIN(OP, RANK) .op = (OP), .comm = w->team.trace, .peer = mpy_trace_peer(RANK), .context = t->trace->mark
 enum { SOME = MPI_UNDEFINED }; /* not a rank */
 
+static mpy_trace_lock_t traced_lock(int lock_type, int assert) {
+    if (assert & MPI_MODE_NOCHECK) return MPY_TRACE_LOCK_UNCHECKED;
+    return lock_type == MPI_LOCK_SHARED ? MPY_TRACE_LOCK_SHARED : MPY_TRACE_LOCK_EXCLUSIVE;
+}
+
 /* ---- which epoch may follow which, as in MPICH ---- */
 
 int mpy_win_access_slow(mpy_win_t *w, int rank) {
@@ -174,7 +179,7 @@ int PMPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_request_t *drawn;
     uint64_t seen[TURNS];
-    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_LOCK, rank));
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_LOCK, rank), .tag = traced_lock(lock_type, assert));
     mpy_cross_in(t);
     rc = lock_open(w, rank, how);
     if (rc == 0 && !(how & MPY_TARGET_NOCHECK)) {
@@ -243,7 +248,7 @@ int PMPI_Win_lock_all(int assert, MPI_Win win) {
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_lock_all");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_LOCK, SOME));
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_LOCK, SOME), .tag = traced_lock(MPI_LOCK_SHARED, assert));
     mpy_cross_in(t);
     uint32_t before = w->access;
     w->nocheck = assert & MPI_MODE_NOCHECK;

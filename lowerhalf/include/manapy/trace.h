@@ -89,7 +89,8 @@ typedef enum {
     MPY_OP_FINALIZE = 48,
     /* one-sided synchronisation: peer is the target or NONE. POST, START, COMPLETE, WAIT: one record for each rank of
      * the group, all but the last with MORE; context is the number of such epochs (of access: START, COMPLETE; of
-     * exposure: POST, WAIT) that this rank has opened to that rank on this window, from 1 */
+     * exposure: POST, WAIT) that this rank has opened to that rank on this window, from 1. LOCK: tag is a
+     * mpy_trace_lock_t */
     MPY_OP_WIN_FENCE = 64,
     MPY_OP_WIN_LOCK = 65,
     MPY_OP_WIN_UNLOCK = 66,
@@ -129,6 +130,12 @@ enum {
     /* not a flag: in a START, the bits from this one on contain what it starts (mpy_trace_op_t, 0: unknown) */
     MPY_TRACE_STARTS = 8,
 };
+
+typedef enum mpy_trace_lock { /* how a lock was asked for; 0: not recorded */
+    MPY_TRACE_LOCK_EXCLUSIVE = 1,
+    MPY_TRACE_LOCK_SHARED = 2,
+    MPY_TRACE_LOCK_UNCHECKED = 3, /* MPI_MODE_NOCHECK: it waits for no other lock, and no other lock for it */
+} mpy_trace_lock_t;
 
 /* Values of `peer` (ANY also of `tag`). Other peers are ranks in the communicator (of the remote group in an
  * inter-communicator). */

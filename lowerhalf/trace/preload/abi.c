@@ -61,6 +61,7 @@ static const mpy_abi_t mpich = {
     .request_null = MPI_REQUEST_NULL, .win_null = MPI_WIN_NULL, .type_null = MPI_DATATYPE_NULL,
     .any_source = MPI_ANY_SOURCE, .any_tag = MPI_ANY_TAG, .proc_null = MPI_PROC_NULL, .root = MPI_ROOT,
     .graph = MPI_GRAPH, .cart = MPI_CART, .dist_graph = MPI_DIST_GRAPH,
+    .lock_shared = MPI_LOCK_SHARED, .nocheck = MPI_MODE_NOCHECK,
     .in_place = MPI_IN_PLACE, .status_ignore = MPI_STATUS_IGNORE,
     .status_size = sizeof(MPI_Status),
     .status_source = offsetof(MPI_Status, MPI_SOURCE), .status_tag = offsetof(MPI_Status, MPI_TAG),
@@ -71,6 +72,7 @@ static const mpy_abi_t open_mpi = {
     .handle_mask = UINT64_MAX, .handle_size = 8,
     .any_source = OPENMPI_ANY_SOURCE, .any_tag = OPENMPI_ANY_TAG, .proc_null = OPENMPI_PROC_NULL,
     .root = OPENMPI_ROOT, .cart = OPENMPI_CART, .graph = OPENMPI_GRAPH, .dist_graph = OPENMPI_DIST_GRAPH,
+    .lock_shared = OPENMPI_LOCK_SHARED, .nocheck = OPENMPI_MODE_NOCHECK,
     .in_place = (const void *)OPENMPI_IN_PLACE, .status_ignore = (const void *)OPENMPI_STATUS_IGNORE,
     .status_size = 24, .status_source = 0, .status_tag = 4,
 };

@@ -41,7 +41,7 @@ typedef struct mpy_abi {
     uint64_t handle_mask;
     uint32_t handle_size;
     uint64_t comm_null, comm_world, comm_self, request_null, win_null, file_null, type_null;
-    int any_source, any_tag, proc_null, root, graph, cart, dist_graph;
+    int any_source, any_tag, proc_null, root, graph, cart, dist_graph, lock_shared, nocheck;
     const void *in_place, *status_ignore;
     uint32_t status_size, status_source, status_tag; /* offsets in a status */
     bool mpich;
@@ -69,6 +69,10 @@ static inline int32_t mpy_root(int root) {
     return root >= 0 ? root : root == mpy_abi.proc_null ? MPY_TRACE_NULL : MPY_TRACE_NO_PEER;
 }
 static inline int32_t mpy_tag(int tag) { return tag >= 0 ? tag : MPY_TRACE_ANY; }
+static inline int32_t mpy_lock_kind(int lock_type, int assert) {
+    if (assert & mpy_abi.nocheck) return MPY_TRACE_LOCK_UNCHECKED;
+    return lock_type == mpy_abi.lock_shared ? MPY_TRACE_LOCK_SHARED : MPY_TRACE_LOCK_EXCLUSIVE;
+}
 uint64_t mpy_type_size_slow(mpy_word_t type);
 static inline uint64_t mpy_bytes(int64_t count, mpy_word_t type) {
     /* Like mpy_basic_size of mpich.h, which only abi.c may include: here its constants would also be used for Open

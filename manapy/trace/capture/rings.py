@@ -317,11 +317,12 @@ class Reader:
         rank.first_ns = before.first_ns if before else 0
         for i, ring in enumerate(file.rings[: head.rings]):
             head_now = file.ring(i)
-            if head_now.used:
-                rank.threads[i] = int(head_now.tid)
             older = 0 if newest is None else max(ring.count - newest, 0)
             rank.lost += ring.lost + older
             mine = events[(events["thread"] == i) & (events["seq"] >= ring.whole_from)]
+            # SHIFT's worker records too, and makes no MPI call for which others could wait
+            if head_now.used and not (len(mine) and (mine["op"] == Op.RDMA_QP).all()):
+                rank.threads[i] = int(head_now.tid)
             if ring.lost or older or (ring.count and not before and head_now.first > 1):
                 rank.first_ns = max(
                     rank.first_ns,

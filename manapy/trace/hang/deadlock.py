@@ -41,8 +41,8 @@ def find(search: Suspects) -> None:
 
 
 def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> None:
-    """Add the verdict on a knot. A rank that polls may do something else as well. So a knot with such a rank is only
-    late."""
+    """Add the verdict on a knot. A rank that polls may do something else as well, and so may a rank with a thread
+    outside MPI. So a knot with such a rank is only late."""
     cycle = cycle_in(search.graph, knot)
     chain = "; ".join(_waits(search, r, want, p) for r, want, p in cycle[:6])
     more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
@@ -51,11 +51,13 @@ def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> Non
     search.accused.update(knot)
     polling = [call.rank for call in opens if call.polling]
     blind = any(not want.known for call in opens for want in call.wants)
+    working = [rank for rank in knot if search.works_elsewhere(rank)]
+    unsure = bool(polling or blind or working)
     what = f"deadlock of {calls.named(knot)}" if len(knot) > 1 else f"rank {knot[0]} waits for itself"
     search.found.append(
         Verdict(
-            State.LATE if polling or blind else State.HUNG,
-            f"{'perhaps a ' if polling or blind else ''}{what}: {chain}{more}",
+            State.LATE if unsure else State.HUNG,
+            f"{'perhaps a ' if unsure else ''}{what}: {chain}{more}",
             Cause.DEADLOCK,
             call=described(search.trace, search.matching, search.graph.opened[cycle[0][0]], cycle[0][1].event),
             detail=" -> ".join(str(r) for r in [*(r for r, _, _ in cycle), cycle[0][0]]),
@@ -65,12 +67,18 @@ def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> Non
                 *((f"{calls.count(len(behind), 'more rank')} behind these",) if behind else ()),
                 *search.ended(),
             ),
-            confidence=0.5 if blind else 0.7 if polling else 0.98,
-            alternatives=("a rank that tests may find something else to do, or end by itself what it tests for",)
-            if polling
-            else (),
+            confidence=0.5 if blind else 0.7 if unsure else 0.98,
+            alternatives=(
+                *(
+                    ("a rank that tests may find something else to do, or end by itself what it tests for",)
+                    * bool(polling)
+                ),
+                *(f"another thread of rank {rank} may make the call that is missing" for rank in working[:2]),
+            ),
             action=f"look at what {calls.named(polling)} {'does' if len(polling) == 1 else 'do'} between two tests"
             if polling
+            else f"look at what the other threads of {calls.named(working)} do"
+            if working
             else "these calls can't all be right: change the order of one of them, or make it nonblocking",
         )
     )

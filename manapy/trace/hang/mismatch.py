@@ -27,6 +27,8 @@ def find(search: Suspects) -> set[int]:
     for instance in sorted(instances):
         theirs = m.collectives.calls(instance)
         op, root = events["op"][theirs], events["peer"][theirs]
+        if search.trace.comms[int(m.collectives.comm[instance])].remote:
+            root = np.full(len(theirs), NO_PEER)  # one group names the root, the other one MPI_ROOT or MPI_PROC_NULL
         made = [(int(o), int(r) if r >= 0 else NO_PEER) for o, r in zip(op, root, strict=True)]
         kinds = Counter(made)
         if len(kinds) < 2:

@@ -111,6 +111,15 @@ class Suspects:
             return activity.COMPUTES
         return activity.STORAGE if known.process == "D" else None
 
+    def works_elsewhere(self, rank: int) -> bool:
+        """Return whether another thread of a rank than the one that represents it is outside MPI, and its process may
+        be working there."""
+        known = self.trace.ranks.get(rank)
+        if known is None or rank not in self.graph.threads or self.doing(rank) == activity.NOTHING:
+            return False
+        calls = {int(self.trace.events["thread"][call.call]) for call in self.graph.calls if call.rank == rank}
+        return bool(set(known.threads) - calls - {self.graph.threads[rank]})
+
     def process(self, rank: int) -> tuple[str, str]:
         """Return the activity of its process, for the sentence, and the detail of a verdict."""
         known = self.trace.ranks.get(rank)

@@ -2,17 +2,18 @@
 do not.
 
 A collective, a Waitall and a blocking call wait for ALL of what they need. A Waitany and a receive from any source wait
-for ANY of it. A rank that is not in a call, or whose call has all it needs, waits for no rank: it is free. A rank that
-free ranks can satisfy is not deadlocked. Of the other ranks, the strongly connected sets without a way out are the
-knots (Holt 1972, Misra and Chandy 1982); the rest waits for a knot.
+for ANY of it. A collective that needs only SOME of the others counts as one that any of them could end, because a
+deadlock must be sure; but each of them that does not come is late. A rank that is not in a call, or whose call has all
+it needs, waits for no rank: it is free. A rank that free ranks can satisfy is not deadlocked. Of the other ranks, the
+strongly connected sets without a way out are the knots (Holt 1972, Misra and Chandy 1982); the rest waits for a knot.
 
 Invariants
  1. A rank is waited for only if the trace proves that its call is missing. If its records of that time are lost, or its
     recording was paused, it is `unproven` instead.
  2. One thread represents a rank: the one for which others have waited longest, because it made such calls before (the
-    same communicator, and for a message the same peer). The rank's other threads do not matter then. If no rank waits
-    for it, or the thread of the call is unknown, the rank needs any of the calls of its threads, and nothing if one
-    thread is outside MPI.
+    same communicator; for a message the same peer, and the same tag if there was such a call). The rank's other threads
+    do not matter then. If no rank waits for it, or the thread of the call is unknown, the rank needs any of the calls
+    of its threads, and nothing if one thread is outside MPI.
  3. Nodes 0 to size - 1 are the ranks. A want for many ranks that many calls share has its own node, to keep the number
     of edges small.
 """
@@ -29,6 +30,10 @@ from ..model.calls import describe, name, window
 from ..model.events import ANY, OPEN, PROC_NULL, Flag, Op, Rank, Trace
 from ..model.match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 
+# Collectives in which a rank may need only some of the members; and those in which only the root needs all.
+_SOME = (Op.BCAST, Op.SCATTER, Op.SCAN, Op.EXSCAN, Op.NEIGHBOR)
+_TO_ROOT = (Op.REDUCE, Op.GATHER)
+
 POLLED_RECENTLY = 1_000_000_000  # ns; a rank whose last test is no older than this still polls
 
 
@@ -39,6 +44,7 @@ class WaitCondition:
     event: index of the event that is waited for: the call itself, or the post that it completes.
     ranks: the ranks whose call is missing. Empty: none is missing; only the transfer has not ended.
     any: one of these ranks suffices.
+    some: at least one of these ranks is needed, perhaps all. It isn't known which ones.
     unproven: ranks that may have made the call without a record of it.
     known: it is known what the call needs.
     call: the name of the missing call, if it isn't the other side of the event.
@@ -47,6 +53,7 @@ class WaitCondition:
     event: int
     ranks: tuple[int, ...] = ()
     any: bool = False
+    some: bool = False
     unproven: tuple[int, ...] = ()
     known: bool = True
     call: str = ""
@@ -168,6 +175,8 @@ def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, lis
         elif IS_SEND[matching.op[post]] or IS_RECEIVE[matching.op[post]]:
             other_side = IS_RECEIVE if IS_SEND[matching.op[post]] else IS_SEND
             alike &= other_side[matching.op[lo:hi]] & (matching.peer[lo:hi] == events["rank"][post])
+        if (same_tag := alike & (matching.tag[lo:hi] == matching.tag[post])).any():
+            alike = same_tag  # threads often share the work by tags
         if len(found := lo + np.flatnonzero(alike)):
             return int(events["thread"][found[np.argmax(events["enter"][found])]])
     known = trace.ranks.get(rank)
@@ -262,6 +271,8 @@ def _called(trace: Trace, matching: Matching, rank: int, end: int, absent: _Abse
     if not records:
         return None
     wants = tuple(_want(trace, matching, event, absent) for event in records if not _satisfied(matching, events, event))
+    if events["op"][end] == Op.WAITANY and events["flags"][end] & Flag.CUT:
+        wants += (WaitCondition(end, known=False),)  # one of the requests that were not recorded may end it
     return Open(rank, end, int(events["enter"][end]), wants, bool(events["op"][end] == Op.WAITANY))
 
 
@@ -449,7 +460,8 @@ class _Absent:
         )
 
     def of_collective(self, event: int) -> WaitCondition:
-        """Return the want of a collective: it waits for the members that have not entered it."""
+        """Return the want of a collective: it waits for the members that have not entered it. In a neighbourhood
+        collective or a scan, or as no root of a gather, it needs only some of them."""
         instance = int(self._matching.collectives.of[event])
         if not len(self._trace.comms[int(self._matching.comm[event])].members):
             return WaitCondition(event, known=False)
@@ -460,7 +472,9 @@ class _Absent:
         # others may be missing as well, but only the root is needed
         if op in (Op.BCAST, Op.SCATTER) and root in missing:
             missing = (root,)
-        return WaitCondition(event, missing, unproven=unproven)
+        some = op in _SOME or (op in _TO_ROOT and root != self._trace.events["rank"][event])
+        some |= self._trace.comms[int(self._matching.comm[event])].remote > 0
+        return WaitCondition(event, missing, some=some and len(missing) > 1, unproven=unproven)
 
     def _look(self, instance: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the members that have not entered a collective: those that are proven missing, and the others."""
@@ -504,7 +518,7 @@ def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
         nodes = []
         open_ended = False
         for want in call.wants:
-            if want.ranks:
+            if want.ranks and not (want.some and want.unproven):
                 nodes.append(_node(want, shared, needs, any_of, size))
             elif call.any or want.unproven:
                 open_ended = True  # something else may end the call
@@ -546,11 +560,11 @@ def _node(
     """Return the node that represents a want: a rank, or a separate node for many ranks."""
     if len(want.ranks) == 1:
         return want.ranks[0]
-    key = (want.ranks, want.any)
+    key = (want.ranks, want.any or want.some)
     if key not in shared:
         shared[key] = node = size + len(shared)
         needs[node] = list(want.ranks)
-        if want.any:
+        if want.any or want.some:
             any_of.add(node)
     return shared[key]
 

@@ -21,6 +21,7 @@ from phases import answer, request
 
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, locate, rings
+from manapy.trace.model import windows
 from manapy.trace.model.events import ANY, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
 from waiting import until
 
@@ -90,7 +91,9 @@ def test_calls_of_all_kinds(job: Job, program: Path) -> None:
             Op.WIN_LOCK,
             Op.WIN_UNLOCK,
         ]
-        assert only(mine, Op.WIN_LOCK)[0]["peer"] == 0, "rank 1 of the window is rank 0 of the world"
+        lock = only(mine, Op.WIN_LOCK)[0]
+        assert lock["peer"] == 0, "rank 1 of the window is rank 0 of the world"
+        assert lock["tag"] == windows.SHARED
     received = only(one, Op.RECV)[0]
     assert (received["peer"], received["tag"], received["bytes"], received["flags"]) == (0, 5, 4, Flag.WILDCARD)
     sent = [e for e in zero if e["tag"] == 4]
@@ -249,6 +252,35 @@ def test_overrun_and_sigkill(job: Job, program: Path) -> None:
         assert mine[-1]["exit"] == OPEN and mine[-1]["peer"] == 1 - rank
         assert trace.ranks[rank].first_ns == mine[0]["enter"] and mine[0]["peer"] == PROC_NULL
         assert np.all(np.diff([int(e["tag"]) for e in mine[:-1]]) == 1)
+
+
+MANY = """
+#include <mpi.h>
+#include <stdio.h>
+enum { N = 70 };
+int main(int argc, char **argv) {
+    int rank, which, into[N];
+    MPI_Request requests[N];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; i < N; i++) MPI_Irecv(&into[i], 1, MPI_INT, 1 - rank, i, MPI_COMM_WORLD, &requests[i]);
+    if (rank == 0) puts("ready"), fflush(stdout);
+    MPI_Waitany(N, requests, &which, MPI_STATUS_IGNORE); /* for ever */
+}
+"""
+
+
+def test_a_call_with_more_requests_than_records_says_so_while_it_waits(
+    job: Job, c_program: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    source = tmp_path / "many.c"
+    source.write_text(MANY)
+    job.start(c_program(source)).wait_for("ready")
+    until(lambda: all(any(e["op"] == Op.WAITANY for e in calls(read(job), r)[-1:]) for r in range(2)), "the last calls")
+    for rank in range(2):
+        waits = only(calls(read(job), rank), Op.WAITANY)
+        assert {int(e["exit"]) for e in waits} == {OPEN}
+        assert [bool(e["flags"] & Flag.CUT) for e in waits] == [False] * (len(waits) - 1) + [True]
 
 
 def test_no_trace(job: Job, program: Path, root: Path) -> None:

@@ -21,6 +21,7 @@ from compiling import SHARED, build
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy, oks
 
 from manapy.trace.capture.format import RECORD
+from manapy.trace.model import windows
 from manapy.trace.model.events import ANY, NO_PEER, PROC_NULL, STARTS, Flag, Op
 
 RANKS = 4
@@ -240,7 +241,7 @@ def expected(rank: int, size: int) -> list[tuple[object, ...]]:
         (Op.WIN_CREATE, NO_PEER, 0, 0, 2, -1, 0),  # on half
         (Op.WIN_FENCE, NO_PEER, 0, 0, 1, -1, 0),
         (Op.WIN_FENCE, NO_PEER, 0, 0, 2, -1, 0),
-        (Op.WIN_LOCK, 0, 0, 0, 0, -1, 0),
+        (Op.WIN_LOCK, 0, windows.SHARED, 0, 0, -1, 0),
         (Op.WIN_FLUSH, 0, 0, 0, 0, -1, 0),
         (Op.WIN_UNLOCK, 0, 0, 0, 0, -1, 0),
         *epochs,

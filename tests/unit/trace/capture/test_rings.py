@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from manapy.core import proc
 from manapy.trace.capture import clocks, format, ring_file, rings, tracefile
 from manapy.trace.capture.tail import Tail
+from manapy.trace.hang.hang import verdicts
 from manapy.trace.model import mpi_errors
 from manapy.trace.model.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Refusal, Trace
+from manapy.trace.model.verdict import Cause, State
 
 START = 1_700_000_000 * 10**9  # ns since 1970 at tick 0
 
@@ -478,3 +480,18 @@ def test_a_running_job_is_seen_as_it_was_at_one_moment(tmp_path: Path) -> None:
     trace = read(tmp_path)
     assert trace.events["exit"].tolist() == [START + 10**9 - 100, OPEN]
     assert trace.now - (START + 10**9) == trace.monotonic_ns - now >= 0 and trace.now < START + later - now
+
+
+def test_a_ring_with_nothing_but_rdma_is_no_thread_that_could_make_a_call(tmp_path: Path) -> None:
+    """SHIFT's worker makes no MPI call, so two ranks that wait for each other are a deadlock beside it."""
+    for rank in range(2):
+        w = writer(tmp_path, rank, rings=2)
+        world = w.comm(11, [0, 1])
+        w.put(op=Op.BARRIER, comm=world, context=1, enter=100, exit=200)
+        w.put(op=Op.RECV, comm=world, peer=1 - rank, tag=1, enter=300)
+        w.ring(1, tid=77)
+        w.put(1, op=Op.RDMA_QP, comm=71, request=3, context=3, peer=72, enter=150, exit=150)
+    trace = read(tmp_path)
+    assert [sorted(known.threads) for known in trace.ranks.values()] == [[0], [0]] and len(trace.rdma) == 2
+    trace.now = START + 60 * 10**9
+    assert [(v.state, v.cause) for v in verdicts(trace)] == [(State.HUNG, Cause.DEADLOCK)]

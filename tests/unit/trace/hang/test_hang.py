@@ -16,6 +16,7 @@ from manapy.trace.hang import network
 from manapy.trace.hang.hang import verdicts
 from manapy.trace.hang.timeouts import Memory
 from manapy.trace.host.runqueue import Delays
+from manapy.trace.model import windows
 from manapy.trace.model.events import ANY, OPEN, PROC_NULL, STARTS, Communicator, Flag, Op, Refusal, Trace
 from manapy.trace.model.verdict import Cause, State, Verdict
 
@@ -223,8 +224,8 @@ def test_a_waitall_that_waits_for_somebody_says_nothing_of_its_transfers() -> No
     assert only(verdicts(job.trace(60 * SECOND))).rank == 1
 
 
-def locked(job: Builder, rank: int, target: int, at: int, *, held: bool, window: int = 0) -> None:
-    job.call(rank, Op.WIN_LOCK, at, at + 1 if held else OPEN, peer=target, comm=window)
+def locked(job: Builder, rank: int, target: int, at: int, *, held: bool, window: int = 0, how: int = 1) -> None:
+    job.call(rank, Op.WIN_LOCK, at, at + 1 if held else OPEN, peer=target, comm=window, tag=how)
 
 
 def test_a_lock_waits_for_who_has_it() -> None:
@@ -239,6 +240,35 @@ def test_a_lock_waits_for_who_has_it() -> None:
     ) and "has not called MPI_Win_unlock of rank 0" in found.sentence
     job.call(1, Op.WIN_UNLOCK, 4 * STEP, 5 * STEP, peer=0)
     assert only(verdicts(job.trace(SECOND))).state is State.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "waits"),
+    [
+        (1, 1, True),
+        (1, windows.SHARED, True),
+        (windows.SHARED, 1, True),
+        (windows.SHARED, windows.SHARED, False),
+        (windows.UNCHECKED, 1, False),
+        (1, windows.UNCHECKED, False),
+    ],
+)
+def test_a_lock_waits_only_for_locks_that_exclude_it(held: int, asked: int, waits: bool) -> None:
+    """The rank that has the lock waits for the one that asks. Two shared locks are held at the same time."""
+    job = Builder(3)
+    window = job.comm(0, 1, 2)
+    job.ranks[2] = replace(job.ranks[2], doing="computes")  # its library makes no progress, so the lock takes longer
+    for rank in range(3):
+        job.call(rank, Op.BARRIER, 0, STEP)
+    locked(job, 0, 2, 2 * STEP, held=True, window=window, how=held)
+    job.call(0, Op.RECV, 4 * STEP, peer=1, tag=1)
+    locked(job, 1, 2, 4 * STEP, held=False, window=window, how=asked)
+    found = verdicts(job.trace(60 * SECOND))
+    assert (
+        (State.HUNG, Cause.DEADLOCK) == (found[0].state, found[0].cause)
+        if waits
+        else (State.HUNG not in {v.state for v in found})
+    ), [v.sentence for v in found]
 
 
 def test_locks_taken_crosswise_are_a_knot() -> None:
@@ -994,7 +1024,101 @@ def test_a_rank_that_waits_for_itself() -> None:
     )
 
 
+# ---- collectives in which a rank needs only some of the others
+
+
+PARTIAL = [Op.NEIGHBOR, Op.SCAN, Op.EXSCAN, Op.GATHER, Op.REDUCE, Op.BCAST, Op.SCATTER]
+
+
+def partly(op: Op, late: int | None) -> Builder:
+    """Return a job in which rank 1 is in a collective, rank 2 waits for rank 1, and the late rank has not come. In
+    a neighbourhood collective rank 2 may be no neighbour; in the others it need not have come either."""
+    job = Builder(4)
+    root = {"peer": 0} if op not in (Op.NEIGHBOR, Op.SCAN, Op.EXSCAN) else {}
+    for rank in range(4):
+        job.call(rank, Op.BARRIER, 0, STEP)
+        if rank in (0, 1, 3) and rank != late:
+            job.call(rank, op, 2 * STEP, **root)
+    job.call(2, Op.RECV, 2 * STEP, peer=1, tag=1)
+    if late is not None:
+        job.ranks[late] = replace(job.ranks[late], doing="computes")
+    return job
+
+
+@pytest.mark.parametrize("op", PARTIAL)
+def test_a_rank_that_only_some_of_a_collective_need_makes_no_deadlock(op: Op) -> None:
+    late = 3 if op in (Op.BCAST, Op.SCATTER) else 0
+    found = only(verdicts(partly(op, late).trace(30 * SECOND)))
+    assert (found.state, found.cause, found.rank) == (State.LATE, Cause.COMPUTE, late), found.sentence
+
+
+@pytest.mark.parametrize("op", PARTIAL)
+def test_a_collective_whose_missing_ranks_all_wait_for_it_is_a_deadlock(op: Op) -> None:
+    found = only(verdicts(partly(op, None).trace(30 * SECOND)))
+    assert (found.state, found.cause) == (State.HUNG, Cause.DEADLOCK) and "ranks 1, 2" in found.sentence, found.sentence
+
+
+@pytest.mark.parametrize("op", [Op.BCAST, Op.SCATTER, Op.GATHER, Op.REDUCE])
+def test_the_groups_of_an_inter_communicator_name_the_root_differently(op: Op) -> None:
+    """The root's group passes MPI_ROOT and MPI_PROC_NULL, the other group the root's rank (MPI 4.1, section 6.2.3)."""
+    job = Builder(4)
+    job.comms.append(Communicator(9, 9, np.arange(4, dtype=np.int32), remote=2))
+    both = len(job.comms) - 1
+    job.call(0, op, STEP, comm=both)
+    job.call(1, op, STEP, 2 * STEP, comm=both, peer=PROC_NULL)
+    job.call(2, op, STEP, comm=both, peer=0)
+    job.call(3, Op.SEND, STEP, 2 * STEP, peer=3, tag=1)
+    job.ranks[3] = replace(job.ranks[3], doing="computes")
+    found = only(verdicts(job.trace(30 * SECOND)))
+    assert (found.state, found.rank) == (State.LATE, 3), found.sentence
+
+
+def test_a_waitany_with_more_requests_than_records_is_no_part_of_a_deadlock() -> None:
+    """What it waits for may be one of the requests that were not recorded."""
+    for cut in (Flag.CUT, 0):
+        job = Builder(3)
+        for rank in range(2):
+            job.call(rank, Op.RECV, STEP, 2 * STEP, peer=1 - rank, tag=0, request=1, flags=Flag.NONBLOCKING)
+            job.call(rank, Op.WAITANY, 3 * STEP, request=1, flags=cut)
+        job.call(2, Op.SEND, STEP, 2 * STEP, peer=2, tag=9)
+        found = {(v.state, v.cause) for v in verdicts(job.trace(60 * SECOND))}
+        assert ((State.HUNG, Cause.DEADLOCK) in found) is (not cut), found
+
+
 # ---- threads
+
+
+def test_threads_of_clients_and_servers_are_told_apart_by_their_tags() -> None:
+    """The newest send to the other rank came from the client, but its replies come from the server, which computes."""
+    job = Builder(2)
+    tags = ((1, 2, 3, 4), (3, 4, 1, 2))
+    for rank, (ask, told, asked, tell) in enumerate(tags):
+        job.ranks[rank] = replace(job.ranks[rank], threads={0: 11, 1: 12}, doing="computes")
+        for at in (0, SECOND):
+            job.call(rank, Op.SEND, at, at + STEP, peer=1 - rank, tag=ask)
+            job.call(rank, Op.RECV, at + STEP, at + 5 * STEP if not at else OPEN, peer=1 - rank, tag=told)
+            job.call(rank, Op.RECV, at, at + 2 * STEP, peer=1 - rank, tag=asked, thread=1)
+            if not at:
+                job.call(rank, Op.SEND, at + 4 * STEP, at + 5 * STEP, peer=1 - rank, tag=tell, thread=1)
+    found = verdicts(job.trace(60 * SECOND))
+    assert {(v.state, v.rank) for v in found} == {(State.LATE, 0), (State.LATE, 1)}, [v.sentence for v in found]
+
+
+@pytest.mark.parametrize("doing", ["", "computes", None])
+def test_a_deadlock_of_ranks_whose_other_threads_work_is_not_sure(doing: str | None) -> None:
+    """Any thread of a task runtime may make any call, also with the same tag."""
+    job = Builder(2)
+    for rank in range(2):
+        job.ranks[rank] = replace(
+            job.ranks[rank], threads={0: 11, 1: 12}, process="S", cpu_share=0.0, doing=doing, still_s=50.0
+        )
+        job.call(rank, Op.RECV, 0, STEP, peer=1 - rank, tag=1)
+        job.call(rank, Op.SEND, 0, STEP, peer=1 - rank, tag=1)
+        job.call(rank, Op.RECV, 2 * STEP, peer=1 - rank, tag=1)
+        job.call(rank, Op.BARRIER, STEP, 2 * STEP, thread=1)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.state, found.cause) == (State.HUNG if doing == "" else State.LATE, Cause.DEADLOCK), found.sentence
+    assert (found.confidence >= 0.9) is (doing == "")
 
 
 def threads(blocked: bool) -> Builder:
