@@ -7,7 +7,10 @@ Invariants
  2. New verdicts and those that are withdrawn are said and recorded. They change nothing.
  3. A job is called hung only by a verdict on which its watch would act (trace/live/standing.py), and only until the
     watch withdraws it.
- 4. The end of a watch never ends a job. If it ends before its job does, this is said once.
+ 4. The end of a watch never ends a job. If it ends before its job does, this is said once, and it is started again,
+    after a pause that doubles each time.
+ 5. A verdict to act on is not lost with its evidence: the job is called hung as soon as the evidence is written, or its
+    watch has ended, or KEEPING seconds have passed.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from ..core.errors import why
 from .record import Chain
 
 BEGIN_SECONDS = 10.0
+AGAIN, AGAIN_MOST = 10.0, 600.0  # seconds until a watch that has ended is started again: at first, and at most
+KEEPING = 300.0  # seconds for the evidence
 LOG = "watch.log"  # in the chain's directory: errors of the watches
 
 
@@ -47,11 +52,17 @@ class Hung:
 
 @dataclass(eq=False)
 class _Watch:
+    """The watch over one job. ``again``: when to start it again, and ``pause``: the pause before that. ``acting``: a
+    verdict to act on whose evidence is being written, since ``acting_since``. Seconds of the monotonic clock."""
+
     job: Job
     since: float = field(default_factory=time.monotonic)
     process: subprocess.Popen[bytes] | None = None
-    over: bool = False
+    again: float = 0.0
+    pause: float = field(default_factory=lambda: AGAIN)
     rest: bytes = b""  # of a line
+    acting: Hung | None = None
+    acting_since: float = 0.0
     hung: Hung | None = None
 
 
@@ -69,12 +80,15 @@ class Watching:
             if job.state != "running":
                 continue
             watch = self._watches.setdefault(job.dir, _Watch(job))
-            age = time.monotonic() - watch.since
-            if watch.process is None and not watch.over and age >= min(BEGIN_SECONDS, self._patience):
+            now = time.monotonic()
+            begins = now - watch.since >= min(BEGIN_SECONDS, self._patience) and now >= watch.again
+            if watch.process is None and watch.hung is None and begins:
                 self._start(watch)
         for watch in self._watches.values():
             if watch.process is not None:
                 self._take(watch)
+            if watch.acting is not None and time.monotonic() >= watch.acting_since + KEEPING:
+                self._act(watch, f"it was not written in {KEEPING:.0f} s")
 
     @property
     def hung(self) -> tuple[Job, Hung] | None:
@@ -116,8 +130,11 @@ class Watching:
                 for line in lines:
                     self._on(watch, json.loads(line))
             self._end(watch)
-            if watch.hung is None and watch.job.is_live():
-                self._lost(watch, f"its watch has ended: see {self._chain.dir / LOG}")
+            reason = f"its watch has ended: see {self._chain.dir / LOG}"
+            if watch.acting is not None:
+                self._act(watch, reason)
+            if watch.hung is None:
+                self._lost(watch, reason if watch.job.is_live() else "")
 
     def _on(self, watch: _Watch, told: dict[str, Any]) -> None:
         verdict = told["verdict"]
@@ -127,13 +144,12 @@ class Watching:
                 self._say(verdict["sentence"])
                 self._chain.append("verdict", self._attempt, **known)
             case "back":
-                watch.hung = None
+                watch.acting = watch.hung = None
                 self._say(told["text"])
                 self._chain.append("withdrawn", self._attempt, **known)
             case "act" if verdict["state"] == "hung":
-                if told["missing"]:
-                    self._say(f"the evidence is incomplete: {told['missing']}")
-                watch.hung = Hung(
+                watch.acting_since = time.monotonic()
+                watch.acting = Hung(
                     verdict["sentence"],
                     verdict["cause"],
                     verdict["rank"],
@@ -142,10 +158,20 @@ class Watching:
                     told["evidence"],
                     told["since"],
                 )
+            case "kept" if watch.acting is not None:
+                self._act(watch, told["missing"])
+
+    def _act(self, watch: _Watch, missing: str) -> None:
+        """Call the job hung. ``missing``: why evidence is missing, or ""."""
+        if missing:
+            self._say(f"the evidence is incomplete: {missing}")
+        watch.hung, watch.acting = watch.acting, None
 
     def _lost(self, watch: _Watch, reason: str) -> None:
-        watch.over = True
-        if not self._told:
+        """Start the watch again later. ``reason``: why a job that goes on is not watched; "": it has ended."""
+        watch.again = time.monotonic() + watch.pause
+        watch.pause = min(2 * watch.pause, AGAIN_MOST)
+        if reason and not self._told:
             self._told = True
             self._say(f"{watch.job.dir} is not watched: {reason}")
 
@@ -156,4 +182,4 @@ class Watching:
         watch.process.stdout.close()
         watch.process.kill()
         watch.process.wait()
-        watch.process, watch.over = None, True
+        watch.process, watch.rest = None, b""

@@ -4,10 +4,12 @@ standard output.
     {"kind": "new", "verdict": V}     a new verdict, as in `manapy why --json`
     {"kind": "back", "verdict": V, "text": TEXT}
                                       this verdict no longer holds: what to say
-    {"kind": "act", "verdict": V, "since": TIME, "host": HOST, "evidence": DIR, "missing": WHY}
+    {"kind": "act", "verdict": V, "since": TIME, "host": HOST, "evidence": DIR}
                                       this verdict is sure and has stood for long enough. TIME: when the fault began
-                                      (seconds since the epoch). HOST: of the reported rank, or "". DIR has the
-                                      evidence; WHY: what could not be written, or "".
+                                      (seconds since the epoch). HOST: of the reported rank, or "". DIR will have the
+                                      evidence. This comes before the evidence: nothing there can hold it up.
+    {"kind": "kept", "verdict": V, "missing": WHY}
+                                      the evidence is written. WHY: what could not be written, or "".
 """
 
 from __future__ import annotations
@@ -61,7 +63,6 @@ def run(options: argparse.Namespace, out: Output) -> int:
                 accused = seen.trace.ranks.get(verdict.rank) if verdict.rank is not None else None
                 age = 0.0 if verdict.since_ns is None else (seen.trace.now - verdict.since_ns) / 1e9
                 since = round(time.time() - age, 3)
-                missing = _keep(found, seen, options.evidence)
                 _tell(
                     out,
                     kind="act",
@@ -69,8 +70,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
                     since=since,
                     host=accused.host if accused is not None else "",
                     evidence=str(options.evidence),
-                    missing=missing,
                 )
+                _tell(out, kind="kept", verdict=as_json(verdict), missing=_keep(found, seen, options.evidence))
     return 0
 
 
@@ -97,4 +98,6 @@ def _keep(found: Found, seen: LookResult, folder: Path) -> str:
         return why(error)
     except ManapyError as error:
         return str(error)
+    except Exception as error:  # a fault of the analysis must not end the watch
+        return f"{type(error).__name__}: {error}"
     return ""

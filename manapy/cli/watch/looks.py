@@ -4,12 +4,15 @@ Invariants
  1. The job is looked at once more after its end: what came after the look before is seen.
  2. While all ranks of a job on this host make progress, nothing is read but the heads of their rings
     (head_progress.py), and slow ranks are looked for every WINDOW seconds only.
- 3. A watch with a ``share`` takes at most that share of a processor for its looks while nothing is wrong, and a fifth
+ 3. A look at a recording of which nothing can be read, because no host answers, has no result. It is made again. It
+    is an error if it is the first look, after BLIND seconds without a result, and if the job has ended.
+ 4. A watch with a ``share`` takes at most that share of a processor for its looks while nothing is wrong, and a fifth
     of one otherwise.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from ...trace.model.events import Trace
     from ...trace.model.schedule import Schedule
     from ...trace.model.verdict import Verdict
+
+
+BLIND = 600.0  # seconds
 
 
 class LookResult(NamedTuple):
@@ -46,7 +52,9 @@ def looks(
     probe: Probe | None = None,
     share: float | None = None,
 ) -> Iterator[LookResult]:
-    """Look every ``every`` seconds, until the job has ended or a signal asks to leave. ``share``: invariant 3."""
+    """Look every ``every`` seconds, until the job has ended or a signal asks to leave. ``share``: invariant 4. Raises
+    NoTraceError (invariant 3)."""
+    from ...trace.capture.rings import NoTraceError
     from ...trace.live.diagnose import DiagnosisState
     from ...trace.live.head_progress import ProgressWatch
     from ...trace.model.verdict import State
@@ -54,10 +62,18 @@ def looks(
     from ...trace.slow.slow import WatchState
 
     pulse, watched, looked = ProgressWatch(found.folder), WatchState(), DiagnosisState()
-    over = False
+    over, seen = False, -math.inf  # seen: when the last look with a result began
     while True:
-        used = time.process_time()
-        trace, verdicts = look(found, plan, sampler=sampler, watched=watched, probe=probe, looked=looked)
+        used, began = time.process_time(), time.monotonic()
+        try:
+            trace, verdicts = look(found, plan, sampler=sampler, watched=watched, probe=probe, looked=looked)
+        except NoTraceError:
+            if over or began - seen > BLIND or found.job is not None and found.job.end() is not None:
+                raise
+            if leaving.wait(every):
+                return
+            continue
+        seen = began
         yield LookResult(trace, verdicts, standing.look(verdicts, time.monotonic(), last=over), over)
         if over or leaving.asked:
             return

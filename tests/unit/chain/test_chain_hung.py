@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import images
 import pytest
 from histories import History
-from manapy.chain import policy, steps
+from manapy.chain import policy, steps, watching
 from manapy.chain.policy import Limits
 from manapy.chain.remedy import IGNORED, OF_THE_HOST, OF_THE_PROGRAM, Remedy, remedy
 from manapy.chain.watching import Hung, Watching
 from manapy.ckpt.store import job, publish
 from manapy.trace.model.verdict import Cause
+from waiting import until
 
 HUNG = Hung("rank 1 is stuck", "deadlock", 1, "MPI_Recv", "node7", "/evidence", 0.0)
 PLACE = ["deadlock", "1", "MPI_Recv"]
@@ -97,6 +101,63 @@ def test_watch_without_its_log(history: History) -> None:
         watching.look([job.read(history.job(1, "running"))])
     where = history.chain.dir
     assert said == [f"{where}/step-001 is not watched: {where}/watch.log: Is a directory"]
+
+
+class Watched:
+    """A running job whose watch is a script of the shell. said: the lines for the user."""
+
+    def __init__(self, history: History, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+        program = history.chain.dir / "manapy"
+        program.write_text(f"#!/bin/sh\necho >> {history.chain.dir}/begun\n{script}\n")
+        program.chmod(0o700)
+        monkeypatch.setattr(sys, "argv", [str(program)])
+        monkeypatch.setattr(watching, "AGAIN", 0.05)
+        monkeypatch.setattr(job.Job, "is_live", lambda self: True)
+        self.begun = history.chain.dir / "begun"
+        self.job, self.said = job.read(history.job(1, "running")), list[str]()
+        self.watching = Watching(history.chain, 1, 0.0, self.said.append)
+
+    def until(self, what: Callable[[], object]) -> None:
+        def looked() -> object:
+            self.watching.look([self.job])
+            return what()
+
+        try:
+            until(looked, lambda: self.said)
+        finally:
+            self.watching.close()
+
+
+def test_a_watch_that_has_ended_is_started_again(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is said once, and the pauses grow."""
+    watched = Watched(history, monkeypatch, "exit 1")
+    watched.until(lambda: len(watched.begun.read_text()) >= 3 if watched.begun.exists() else False)
+    assert len(watched.said) == 1 and "is not watched: its watch has ended" in watched.said[0]
+    (one,) = watched.watching._watches.values()
+    assert one.pause >= 4 * watching.AGAIN
+
+
+VERDICT = {"state": "hung", "cause": "deadlock", "rank": 1, "call": "MPI_Recv", "sentence": "rank 1 is stuck"}
+ACT = {"kind": "act", "verdict": VERDICT, "since": 0.0, "host": "node7", "evidence": "/evidence"}
+KEPT = {"kind": "kept", "verdict": VERDICT, "missing": ""}
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        (f"echo '{json.dumps(KEPT)}'; exec sleep 60", []),
+        ("exit 1", ["the evidence is incomplete: its watch has ended"]),
+        ("exec sleep 60", ["the evidence is incomplete: it was not written"]),
+    ],
+)
+def test_a_verdict_is_acted_on_whatever_becomes_of_its_evidence(
+    history: History, monkeypatch: pytest.MonkeyPatch, then: str, said: list[str]
+) -> None:
+    monkeypatch.setattr(watching, "KEEPING", 60.0 if "kept" in then else 1.0)
+    watched = Watched(history, monkeypatch, f"echo '{json.dumps(ACT)}'; {then}")
+    watched.until(lambda: watched.watching.hung)
+    assert watched.watching.hung == (watched.job, HUNG)
+    assert len(watched.said) == len(said) and all(map(str.startswith, watched.said, said))
 
 
 def test_when_a_job_is_watched(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,19 +7,25 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from manapy import cli
 from manapy.ckpt.store import job
-from manapy.cli.watch import diagnosis, why
+from manapy.cli.hidden import watch as hidden_watch
+from manapy.cli.shared.leaving import Leaving
+from manapy.cli.watch import diagnosis, looks, why
+from manapy.cli.watch.looks import LookResult
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, layout, rings
 from manapy.trace.capture.locate import Found
 from manapy.trace.host.runqueue import Sampler
+from manapy.trace.live.standing import StandingVerdicts, WatchUpdate
 from manapy.trace.model.events import Op, Trace
 from manapy.trace.model.verdict import State, Verdict
+from manapy.trace.report import report
 from traces import SECOND, receive, saved
 
 
@@ -251,3 +257,40 @@ def test_who_finalizes_and_ends_after_the_recording_was_read_is_not_called_dead(
     monkeypatch.setattr(rings, "read", read_before_the_end)
     assert cli.main(["why", "job"]) == 0
     assert capsys.readouterr().out.startswith("healthy: all 2 ranks have finalized MPI")
+
+
+def watched_without_result(monkeypatch: pytest.MonkeyPatch, folder: Path, looked: list[bool]) -> Iterator[LookResult]:
+    """The results of a watch whose looks succeed or not, in this order."""
+    real = diagnosis.look
+
+    def look(*arguments: Any, **named: Any) -> tuple[Trace, list[Verdict]]:
+        if not looked.pop(0):
+            raise rings.NoTraceError("node2 cannot be reached")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(looks, "look", look)
+    monkeypatch.setattr(looks, "_over", lambda found, trace: not looked[1:])
+    return looks.looks(Found(folder), Sampler(), Leaving(), StandingVerdicts(0.0), 0.01)
+
+
+def test_a_look_at_hosts_of_which_none_answers_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved(tmp_path / "saved", receive(1), receive(0))
+    assert len(list(watched_without_result(monkeypatch, folder, [True, False, False, True, True]))) == 3
+    with pytest.raises(rings.NoTraceError):
+        list(watched_without_result(monkeypatch, folder, [False, True]))
+    monkeypatch.setattr(looks, "BLIND", 0.0)
+    with pytest.raises(rings.NoTraceError):
+        list(watched_without_result(monkeypatch, folder, [True, False, True]))
+
+
+def test_a_fault_of_the_report_is_said_and_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved(tmp_path / "saved", receive(1), receive(0))
+    trace, verdicts = diagnosis.look(Found(folder, live=False), None)
+    seen = LookResult(trace, verdicts, WatchUpdate(), False)
+
+    def page(*arguments: object) -> str:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(report, "page", page)
+    assert hidden_watch._keep(Found(folder), seen, tmp_path / "evidence") == "MemoryError: no room"
+    assert (tmp_path / "evidence" / "verdicts.json").exists()
