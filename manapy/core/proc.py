@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-STATE, PARENT, USER_TICKS, SYSTEM_TICKS, START = 0, 1, 11, 12, 19  # in stat_fields()
+STATE, PARENT, USER_TICKS, SYSTEM_TICKS, THREADS, START = 0, 1, 11, 12, 17, 19  # in stat_fields()
 
 
 def stat_fields(process: Path) -> list[str]:

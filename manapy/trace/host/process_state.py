@@ -2,11 +2,13 @@
 host that are still the ones that recorded.
 
 A process is identified by its id and its start time (proc(5), field 22 of stat). If another process has the id now, the
-recorded process is dead.
+recorded process is dead. A process whose first thread has ended (pthread_exit in main) is listed as a zombie while its
+other threads go on: what counts is the most active one of these.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -15,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.proc import START, STATE, SYSTEM_TICKS, USER_TICKS, stat_fields
+from ...core.proc import START, STATE, SYSTEM_TICKS, THREADS, USER_TICKS, stat_fields
 
 if TYPE_CHECKING:
     from ..model.events import Trace  # imports numpy: not needed to ask whether a process lives
@@ -31,7 +33,7 @@ class ProcessState:
 
     state: as in /proc/PID/stat, or "dead"; "": it can't be read.
     ticks: processor time of all threads, in clock ticks.
-    wchan: where the main thread waits in the kernel, if this may be read.
+    wchan: where the main thread, or the one whose state this is, waits in the kernel, if this may be read.
     """
 
     state: str
@@ -50,7 +52,23 @@ def look(pid: int, start: int = 0) -> ProcessState:
         return ProcessState("")
     if start and int(found[START]) != start:
         return ProcessState(DEAD)
-    return ProcessState(found[STATE], int(found[USER_TICKS]) + int(found[SYSTEM_TICKS]), _word(base / "wchan"))
+    state, task = found[STATE], base
+    if state == ZOMBIE and int(found[THREADS]) > 1:
+        state, task = _living(base)
+    return ProcessState(state, int(found[USER_TICKS]) + int(found[SYSTEM_TICKS]), _word(task / "wchan"))
+
+
+def _living(base: Path) -> tuple[str, Path]:
+    """Return the state and the folder of a thread that has not ended: one that runs, else one in an uninterruptible
+    wait, else any. If there is none, the process is a zombie."""
+    found = [(ZOMBIE, base)]
+    with contextlib.suppress(OSError):
+        for task in (base / "task").iterdir():
+            with contextlib.suppress(OSError):  # it has ended
+                found.append((stat_fields(task)[STATE], task))
+    order = ("R", "D", *STOPPED, "S")
+    living = [one for one in found if one[0] not in (ZOMBIE, "X")]
+    return min(living or found, key=lambda one: order.index(one[0]) if one[0] in order else len(order))
 
 
 def _word(path: Path) -> str:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from traces import Builder
 
-from manapy.core.proc import START, stat_fields
+from manapy.core.proc import START, STATE, THREADS, stat_fields
 from manapy.trace.host import process_state, stacks
 from manapy.trace.model.events import Op
+from waiting import until
 
 
 def start_of(pid: int) -> int:
@@ -72,3 +73,34 @@ def test_processes_of_other_hosts_are_left_alone() -> None:
     job.call(0, Op.INIT, 1, 2)
     job.ranks[0] = replace(job.ranks[0], host="elsewhere", pid=os.getpid(), process="")
     assert process_state.examine(job.trace(10)).ranks[0].process == ""
+
+
+# The main thread ends by pthread_exit without the interpreter's lock, and another thread goes on.
+FIRST_ENDS = """
+import ctypes, os, threading, time
+def go_on():
+    while os.path.exists("go on"):
+        {work}
+    os._exit(0)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.parametrize(("work", "state"), [("time.sleep(0.05)", "S"), ("pass", "R")])
+def test_a_process_whose_first_thread_has_ended_lives_while_others_go_on(work: str, state: str, tmp_path: Path) -> None:
+    (tmp_path / "go on").touch()
+    child = subprocess.Popen([sys.executable, "-c", FIRST_ENDS.format(work=work)], cwd=tmp_path)
+    try:
+        until(lambda: stat_fields(Path(f"/proc/{child.pid}"))[STATE] == "Z", "the end of the first thread")
+        assert int(stat_fields(Path(f"/proc/{child.pid}"))[THREADS]) > 1
+        start = start_of(child.pid)
+        until(lambda: process_state.look(child.pid, start).state == state, state)
+        if state == "R":
+            before = process_state.look(child.pid, start).ticks
+            until(lambda: process_state.look(child.pid, start).ticks > before, "processor time")
+        (tmp_path / "go on").unlink()
+        until(lambda: process_state.look(child.pid, start).state == "Z", "the end of all threads")
+    finally:
+        child.kill()
+        child.wait()
