@@ -17,8 +17,11 @@ Invariants
 
 from __future__ import annotations
 
+import bisect
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
@@ -31,6 +34,7 @@ SAMPLE_ERROR = 2_000  # ns; error of one sample
 DRIFT = 1e-4  # largest drift between two hosts' clocks: twice a quartz's specification
 UNSURE = SECOND  # ns; uncertainty between hosts without any bound
 WINDOW = 10 * SECOND  # ns; offsets drift, so they are computed once per WINDOW
+MOST, NEWEST = 64, 16  # meetings with one host that are kept; so many of them are the newest ones
 MEETING = [int(op) for op in (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL)]
 
 
@@ -95,7 +99,10 @@ class Line:
 
     def add(self, samples: list[Sample]) -> None:
         """Add samples of the same host."""
-        self.samples = sorted({*self.samples, *samples}, key=lambda s: s.ticks)
+        for sample in samples:
+            at = bisect.bisect_left(self.samples, sample.ticks, key=attrgetter("ticks"))
+            if self.samples[at : at + 1] != [sample]:
+                self.samples.insert(at, sample)
         if self.span > 0:
             self.rate = (self.samples[-1].ticks - self.samples[0].ticks) / self.span
 
@@ -139,11 +146,38 @@ def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line],
 
 def meet(found: list[Line], meetings: list[Meeting]) -> None:
     """Give each line the meetings with its host. Their samples make its rate more exact."""
+    of: dict[str, list[Line]] = {}
+    for line in found:
+        of.setdefault(line.host, []).append(line)
     for meeting in meetings:
-        line = next((line for line in found if line.host == meeting.host and line.fits([meeting.sample])), None)
-        if line is not None:
-            line.add([meeting.sample])
-            line.meetings.append(meeting)
+        fitting = next((line for line in of.get(meeting.host, ()) if line.fits([meeting.sample])), None)
+        if fitting is not None:
+            fitting.add([meeting.sample])
+            fitting.meetings.append(meeting)
+
+
+def kept(meetings: Sequence[Meeting]) -> list[Meeting]:
+    """Return at most MOST of the meetings with one host: the newest ones, and one for each interval of the time before.
+    The intervals double until there are few enough. meetings: in order of time.
+
+    All hosts have the same intervals, and the meeting near the begin of one is taken, because two hosts are compared by
+    meetings at about the same time."""
+    if len(meetings) <= MOST:
+        return list(meetings)
+    older, span = meetings[:-NEWEST], WINDOW
+    while len(older) > MOST - NEWEST:
+        best: dict[int, Meeting] = {}
+        for meeting in older:
+            before = best.setdefault(meeting.at // span, meeting)
+            if _doubt(meeting, span) < _doubt(before, span):
+                best[meeting.at // span] = meeting
+        older, span = list(best.values()), 2 * span
+    return [*older, *meetings[-NEWEST:]]
+
+
+def _doubt(meeting: Meeting, span: int) -> float:
+    """Return the possible error of what a meeting says of the begin of its interval, ns."""
+    return meeting.uncertainty + DRIFT * (meeting.at % span)
 
 
 def as_line(meeting: Meeting) -> str:
@@ -220,9 +254,17 @@ def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if not line.meetings or not base.meetings:
         return np.empty(0, np.int64), np.empty(0), np.empty(0)
     (at_base, behind_base, doubt_base), (at, behind, doubt) = (_behind(each) for each in (base, line))
-    nearest = np.abs(at[:, None] - at_base[None, :]).argmin(1)
+    nearest = _nearest(at, at_base)
     doubt = doubt + doubt_base[nearest] + DRIFT * np.abs(at - at_base[nearest])
     return at - behind, (behind - behind_base[nearest]).astype(float), doubt
+
+
+def _nearest(at: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Return for each time the index of the nearest time of `among`."""
+    order = np.argsort(among, kind="stable")
+    after = np.searchsorted(among[order], at).clip(1, max(len(among) - 1, 1))
+    before, after = order[after - 1], order[np.minimum(after, len(among) - 1)]
+    return np.where(at - among[before] <= among[after] - at, before, after)
 
 
 def _behind(line: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

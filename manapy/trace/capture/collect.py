@@ -258,7 +258,8 @@ class _Host:
             return
         found = [meeting for _ in range(PINGS) if (meeting := self._ping()) is not None]
         if found:
-            self.meetings.append(min(found, key=lambda meeting: meeting.uncertainty))
+            newest = min(found, key=lambda meeting: meeting.uncertainty)
+            self.meetings = clocks.kept([*self.meetings, newest])
 
     def _ping(self) -> clocks.Meeting | None:
         """Ask the host for the time once. Returns None if it has no recorder."""
@@ -376,7 +377,8 @@ class Hosts:
         if (sample := tsc_clock.now()) is not None and (
             not self._own or sample.monotonic >= self._own[-1].at + ASK_AGAIN * clocks.SECOND
         ):
-            self._own.append(clocks.Meeting(socket.gethostname(), sample, sample.monotonic, 0))
+            own = clocks.Meeting(socket.gethostname(), sample, sample.monotonic, 0)
+            self._own = clocks.kept([*self._own, own])
         self.mirrors = [host.mirror for host in self._hosts.values() if host.mirror is not None]
 
     def gone(self) -> frozenset[int]:

@@ -107,7 +107,7 @@ class Recording:
         self.seen: dict[int, Path] = {}  # files at the last look, by rank
         self.problems: list[str] = []
         self._bad: set[Path] = set()
-        self._meetings: set[clocks.Meeting] = set()
+        self._met: dict[str, int] = {}  # time of the newest meeting with each host that was written
         out.mkdir(parents=True, exist_ok=True)
 
     def poll(self) -> None:
@@ -149,10 +149,11 @@ class Recording:
 
     def _clocks(self, meetings: Sequence[clocks.Meeting]) -> None:
         """Keep the relation of the hosts' clocks, so that its uncertainty stays as it is now."""
-        if new := [meeting for meeting in meetings if meeting not in self._meetings]:
+        if new := [meeting for meeting in meetings if meeting.at > self._met.get(meeting.host, -1)]:
             with (self.out / format.CLOCKS).open("a") as file:
                 file.writelines(f"{clocks.as_line(meeting)}\n" for meeting in new)
-            self._meetings.update(new)
+            for meeting in new:
+                self._met[meeting.host] = max(meeting.at, self._met.get(meeting.host, -1))
 
     def _newest(self) -> dict[int, Path]:
         """Return the file of each rank's newest generation."""

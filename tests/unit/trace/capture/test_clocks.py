@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from manapy.trace.capture import clocks
 from manapy.trace.capture.clocks import SECOND, Line, Meeting, Sample
 from manapy.trace.model.events import EVENT, Op
+from traces import calls_of
 
 START = 1_700_000_000 * SECOND
 
@@ -126,3 +129,54 @@ def test_another_machine_of_that_name_is_not_the_one_that_was_asked() -> None:
     line.add([there.sample(SECOND)])
     clocks.meet([line], [Meeting("there", Sample(5, START, 10**15), 0, 1), Meeting("elsewhere", there.sample(0), 0, 1)])
     assert not line.meetings
+
+
+def watched(count: int, hosts: int = 2) -> list[Meeting]:
+    """The meetings of a watch that asks all hosts every ten seconds, one host after the other."""
+    return [
+        Meeting(f"node{i}", Sample(t, t, t), t, 100_000 + 1000 * (k % 7))
+        for i in range(hosts)
+        for k in range(count)
+        for t in [(10 * k + 1) * SECOND + i * 1_000_000]
+    ]
+
+
+def test_the_meetings_that_are_kept_are_few_and_cover_all_of_the_time() -> None:
+    both: list[list[Meeting]] = []
+    for host in (0, 1):
+        kept: list[Meeting] = []
+        for meeting in watched(9000)[host * 9000 : (host + 1) * 9000]:
+            kept = clocks.kept([*kept, meeting])
+            assert len(kept) <= clocks.MOST
+        assert kept[-clocks.NEWEST :] == watched(9000)[(host + 1) * 9000 - clocks.NEWEST : (host + 1) * 9000]
+        both.append(kept)
+    at = np.array([meeting.at for meeting in both[0]])
+    assert at[0] == SECOND and np.diff(at).max() <= at[-1] / 16
+    assert [meeting.at + 1_000_000 for meeting in both[0]] == [meeting.at for meeting in both[1]]
+
+
+def of_hosts(count: int) -> tuple[list[Line], list[Meeting]]:
+    found, _ = clocks.lines([(f"node{i}", [Sample(t, t, t) for t in (1, SECOND)], SECOND, True) for i in range(2)])
+    return found, watched(count)
+
+
+def test_the_cost_of_meetings_grows_with_their_number_only() -> None:
+    def cost(count: int) -> int:
+        found, meetings = of_hosts(count)
+        return calls_of(lambda: clocks.meet(found, meetings))
+
+    assert cost(4000) < 2.5 * cost(2000)
+    found, meetings = of_hosts(2000)
+    clocks.meet(found, meetings)
+    tracemalloc.start()
+    clocks.align(found, 0, np.zeros(0, int), np.empty(0, EVENT))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2 << 20  # bytes
+    assert found[1].uncertainty < 1_000_000
+
+
+@given(st.lists(times, min_size=1, max_size=9), st.lists(times, min_size=1, max_size=9))
+def test_the_nearest_time(at: list[int], among: list[int]) -> None:
+    found = clocks._nearest(np.array(at), np.array(among))
+    assert [abs(t - among[i]) for t, i in zip(at, found, strict=True)] == [min(abs(t - o) for o in among) for t in at]
