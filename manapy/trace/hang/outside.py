@@ -51,9 +51,11 @@ def find(search: Suspects) -> None:
             continue
         if search.over:
             continue  # the remaining time is unknown
-        typical, limit = search.outside(rank)
         if rank in search.graph.last:
             search.expected.awaited(search.graph.last[rank])
+        if search.idle(rank) <= FLOOR:
+            continue  # no limit is below this, and finding the limit takes time
+        typical, limit = search.outside(rank)
         if search.idle(rank) <= limit:
             continue
         waited = search.starved([rank], search.trace.now - search.idle(rank))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ class Suspects:
         dead = {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
         self.dead = set() if self.over else dead
         self.died = died if self.over and died in trace.ranks and not trace.ranks[died].ended else None
+        self._several_hosts = len({known.host for known in trace.ranks.values()}) > 1
         self.stopped = {r for r, known in trace.ranks.items() if known.process in STOPPED}
         self.graph: Graph = build(trace, matching, frozenset(self.dead | self.stopped))
         self.waiting = Waiting(self.graph)
@@ -92,9 +94,13 @@ class Suspects:
         """Return for how long a rank has recorded nothing, at least, ns."""
         known = self.trace.ranks.get(rank)
         last = self.last_active(rank)
-        elsewhere = known is not None and any(r.host != known.host for r in self.trace.ranks.values())
-        uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and elsewhere else 0
-        return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
+        uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and self._several_hosts else 0
+        return self.trace.now - (last if last is not None else self._begin) - uncertainty
+
+    @functools.cached_property
+    def _begin(self) -> int:
+        """When the oldest call was entered, ns."""
+        return int(self.trace.events["enter"].min())
 
     def starved(self, ranks: Iterable[int], since: int) -> int:
         """Return for how long one of these ranks had to wait for a processor since then, ns."""

@@ -55,9 +55,11 @@ class Memory:
 
     def learn(self, trace: Trace) -> None:
         """Record the times of ranks that have gone on since the last look."""
-        events = trace.events
-        for rank, (thread, seq, place) in list(self.away.items()):
-            mine = events[(events["rank"] == rank) & (events["thread"] == thread) & (events["seq"] >= seq)]
+        ranks = np.array(list(self.away), np.int64)
+        firsts, lasts = (np.searchsorted(trace.events["rank"], ranks, side) for side in ("left", "right"))
+        for (rank, (thread, seq, place)), first, last in zip(list(self.away.items()), firsts, lasts, strict=True):
+            mine = trace.events[first:last]
+            mine = mine[(mine["thread"] == thread) & (mine["seq"] >= seq)]
             if len(mine) < 2:
                 continue
             if (
@@ -90,22 +92,34 @@ class Expected:
         self._before = np.flatnonzero(usable)  # for each time outside MPI, the call before it
         gaps = events["enter"][self._before + 1] - events["exit"][self._before]
         self._gaps = np.maximum(gaps, 0)
+        self._longest = int(self._gaps.max(initial=0))
+        self._alike: dict[tuple[int, int], np.ndarray] = {}  # recent gaps of all ranks, by kind and communicator
 
     def outside(self, event: int) -> tuple[int, int]:
         """Return the median time of a rank outside MPI after this call has returned, and the time from which on it is
         too long, ns. The median is 0 if it is unknown."""
-        events, before = self._trace.events, self._before
-        alike = (events["op"][before] == events["op"][event]) & (events["comm"][before] == events["comm"][event])
-        mine = alike & (events["rank"][before] == events["rank"][event])
-        here = (
-            mine & (events["peer"][before] == events["peer"][event]) & (events["tag"][before] == events["tag"][event])
-        )
+        events, row = self._trace.events, self._trace.events[event]
+        first, last = np.searchsorted(self._before, self._matching.of_rank(int(row["rank"])))
+        before, gaps = self._before[first:last], self._gaps[first:last]
+        mine = (events["op"][before] == row["op"]) & (events["comm"][before] == row["comm"])
+        here = mine & (events["peer"][before] == row["peer"]) & (events["tag"][before] == row["tag"])
         known = self._limit(self._memory.longest.get(self._place(event), 0))
-        for which in (here, mine, alike):
-            samples = recent(self._gaps[which])
-            if len(samples) >= FEW:
-                return int(np.median(samples)), max(known, self._limit(int(samples.max())))
-        return 0, max(FIRST, known, self._limit(int(self._gaps.max(initial=0))))
+        samples = recent(gaps[here])
+        if len(samples) < FEW:
+            samples = recent(gaps[mine])
+        if len(samples) < FEW:
+            samples = self._of_all(int(row["op"]), int(row["comm"]))
+        if len(samples) >= FEW:
+            return int(np.median(samples)), max(known, self._limit(int(samples.max())))
+        return 0, max(FIRST, known, self._limit(self._longest))
+
+    def _of_all(self, op: int, comm: int) -> np.ndarray:
+        """Return the recent times outside MPI of all ranks after such calls. All records are looked at once."""
+        if (op, comm) not in self._alike:
+            events, before = self._trace.events, self._before
+            alike = (events["op"][before] == op) & (events["comm"][before] == comm)
+            self._alike[op, comm] = recent(self._gaps[alike])
+        return self._alike[op, comm]
 
     def awaited(self, event: int) -> None:
         """Remember that others wait for the rank that is outside MPI since this call. The next looks measure how long
