@@ -84,7 +84,7 @@ static void start(uint64_t enter) {
     mpy_multiple = level == 3;
     if (pthread_key_create(&thread_end, leave_thread) != 0 ||
         !mpy_trace_create(&mpy_trace, &who, error, sizeof error)) {
-        if (who.rank == 0) fprintf(stderr, "manapy trace: not recorded: %s\n", error);
+        fprintf(stderr, "manapy trace: rank %d is not recorded: %s\n", who.rank, error);
         return;
     }
     pthread_atfork(NULL, NULL, in_child);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..shared.output import Output
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ...trace.slow.slow import WatchState
 
 PROBLEMS = 8  # lines, in one look
+RESTARTED = 10_000_000_000  # ns after a restart in which the recordings of all ranks begin
 EXITS = {"healthy": 0, "unknown": 1, "late": 3, "slow": 3, "hung": 4}
 
 
@@ -35,11 +37,13 @@ def look(
     A process that has ended since it was read may have finalized MPI before. So the recording is read again until no
     more processes have ended.
     """
+    from ...ckpt.store import job
     from ...trace.capture import rings
 
+    restarts = job.read(found.job.dir).record.get("generation", 0) if found.job is not None else 0
     gone: frozenset[int] = frozenset()
     while True:
-        trace = rings.read(found.folder, others=found.others)
+        trace = _recorded(found, rings.read(found.folder, others=found.others), restarts)
         if found.live and not (now := _gone(found, trace)) <= gone:
             gone |= now
             continue
@@ -111,7 +115,9 @@ def judge(
     from ...trace.slow import alarms, slow
 
     record = job.read(found.job.dir).record if found.job is not None else {}
-    if found.live and (unrecorded := _unrecorded(trace, record.get("generation", 0))):
+    restarts = record.get("generation", 0)
+    trace = _recorded(found, trace, restarts)
+    if found.live and (unrecorded := _unrecorded(trace, restarts)):
         return [unrecorded]
     failure = record.get("first_failure")
     slowness = functools.partial(alarms.verdicts, looks=watched) if watched is not None else slow.verdicts
@@ -136,13 +142,36 @@ def judge(
     return verdicts
 
 
-def _unrecorded(trace: Trace, generation: int) -> Verdict | None:
+def _recorded(found: Found, trace: Trace, restarts: int) -> Trace:
+    """The trace without ranks that have recorded nothing since the last restart, if that was a while ago and other
+    ranks have. Their files are of before: nothing is known of these ranks now. One line in ``problems`` names them."""
+    import numpy as np
+
+    from ...trace.model.calls import named
+
+    newer = trace.events["generation"] >= restarts
+    old = [rank for rank, known in trace.ranks.items() if known.generation < restarts]
+    if not found.live or not old or not newer.any():
+        return trace
+    if trace.now - int(trace.events["enter"][newer].min()) < RESTARTED:
+        return trace
+    whose = f"{named(old)} {'is' if len(old) == 1 else 'are'} not recorded since the restart"
+    return replace(
+        trace,
+        events=trace.events[~np.isin(trace.events["rank"], old)],
+        rdma=trace.rdma[~np.isin(trace.rdma["rank"], old)],
+        ranks={rank: known for rank, known in trace.ranks.items() if rank not in old},
+        problems=[*trace.problems, f"{whose}: see the job's output"],
+    )
+
+
+def _unrecorded(trace: Trace, restarts: int) -> Verdict | None:
     """The verdict on a job that was restarted, if some ranks have recordings of before the restart only: on this host,
-    for example, and they are on another one now. generation: restarts so far."""
+    for example, and they are on another one now."""
     from ...trace.model.verdict import State, Verdict
     from ...trace.report.markup import plural
 
-    old = [rank for rank, known in trace.ranks.items() if known.generation < generation]
+    old = [rank for rank, known in trace.ranks.items() if known.generation < restarts]
     if not old:
         return None
     return Verdict(

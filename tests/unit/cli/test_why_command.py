@@ -24,7 +24,7 @@ from manapy.trace.capture.locate import Found
 from manapy.trace.host.runqueue import Sampler
 from manapy.trace.live.standing import StandingVerdicts, WatchUpdate
 from manapy.trace.model.events import Op, Trace
-from manapy.trace.model.verdict import State, Verdict
+from manapy.trace.model.verdict import Cause, State, Verdict
 from manapy.trace.report import report
 from traces import SECOND, receive, saved
 
@@ -76,6 +76,35 @@ def test_recordings_of_before_a_restart_prove_nothing(tmp_path: Path) -> None:
     assert verdict(state="running", started=0).state is State.HUNG
     said = verdict(state="running", started=0, generation=1)
     assert said.state is State.UNKNOWN and "restarted, and of 2 ranks nothing that came later" in said.sentence
+
+
+def test_a_rank_that_is_not_recorded_since_a_restart_is_left_out(tmp_path: Path) -> None:
+    """There was no room for its new file, and its old one is left. The other ranks are judged."""
+    folder = saved(tmp_path / "saved", receive(1), receive(0), receive(1), end=format.RUNNING)
+    directory = tmp_path / "job"
+    directory.mkdir()
+    record = {"id": "job", "host": "", "port": 0, "ranks": 3, "argv": ["prog"], "state": "running", "started": 0}
+    job.write(directory, {"format": job.FORMAT, **record, "generation": 1})
+
+    def look(now: int) -> tuple[Trace, Verdict]:
+        for rank in (0, 1):
+            writer = format.Writer(folder, rank, 3, host="elsewhere", generation=1, capacity=64)
+            writer.head.past[0] = 1  # of two calls: the receive is made again
+            world = writer.comm(1, [0, 1, 2], name="world")
+            writer.ring()
+            writer.put(op=Op.RECV, comm=world, peer=1 - rank, tag=3, enter=60 * SECOND)
+            writer.sample(0, 0, 0)
+            writer.sample(now, now, now)
+            writer.close(format.RUNNING)
+        trace, (found,) = diagnosis.look(Found(folder, job.read(directory)), None)
+        return trace, found
+
+    trace, said = look(61 * SECOND)
+    assert said.state is State.UNKNOWN and "of 1 rank nothing that came later" in said.sentence
+    trace, said = look(90 * SECOND)
+    assert (said.state, said.cause) == (State.HUNG, Cause.DEADLOCK) and said.sentence.startswith("deadlock of ranks 0")
+    assert set(trace.ranks) == {0, 1}
+    assert trace.problems == ["rank 2 is not recorded since the restart: see the job's output"]
 
 
 def test_a_rank_whose_file_is_damaged_is_not_accused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
