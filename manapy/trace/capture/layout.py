@@ -130,6 +130,14 @@ def root(user: int | None = None, below: str | None = None) -> Path:
     return Path(place) / f"manapy-trace-{os.getuid() if user is None else user}"
 
 
+def recordings_in(root: Path) -> list[Path]:
+    """Return what is in a folder of recordings; nothing if there is none, or if this user may not list it."""
+    try:
+        return list(root.iterdir())
+    except OSError:
+        return []
+
+
 def job_name(directory: str | Path) -> str:
     """Return the name of the trace of the job that has this job directory. Same as mpy_trace_job_name of
     lowerhalf/trace/file.c."""

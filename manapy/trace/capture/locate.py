@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ...ckpt.store import job
 from ...core.errors import JobError
-from . import collect, format
+from . import collect, format, layout
 from .tracefile import TraceFile
 
 
@@ -100,8 +101,7 @@ def _named(which: str, roots: Sequence[Path]) -> Found | None:
     found = [
         folder
         for root in roots
-        if root.is_dir()
-        for folder in root.iterdir()
+        for folder in layout.recordings_in(root)
         if pattern.fullmatch(folder.name) and is_recording(folder)
     ]
     if len(found) > 1:
@@ -117,12 +117,27 @@ def _named(which: str, roots: Sequence[Path]) -> Found | None:
 def _roots() -> list[Path]:
     """Return the folder with the recordings of this user, then readable ones of other users."""
     own = format.root()
-    others = sorted(
-        folder
-        for folder in own.parent.glob("manapy-trace-*")
-        if folder.name == f"manapy-trace-{folder.stat().st_uid}" and os.access(folder, os.R_OK | os.X_OK)
-    )
-    return [own, *(folder for folder in others if folder != own)]
+    found = [path for path in layout.recordings_in(own.parent) if path.name.startswith("manapy-trace-")]
+    return [own, *sorted(path for path in found if path != own and _is_another_users(path))]
+
+
+def _is_another_users(path: Path) -> bool:
+    """Return whether a path is the readable folder of the user in its name. Anybody may put anything beside it: links
+    are not followed."""
+    try:
+        seen = path.lstat()
+    except OSError:
+        return False
+    is_named = stat.S_ISDIR(seen.st_mode) and path.name == f"manapy-trace-{seen.st_uid}"
+    return is_named and os.access(path, os.R_OK | os.X_OK)
+
+
+def _changed(folder: Path) -> float:
+    """Return when a recording was changed, seconds since the epoch; 0 if it was removed meanwhile."""
+    try:
+        return folder.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _only(root: Path) -> Found:
@@ -131,11 +146,7 @@ def _only(root: Path) -> Found:
     try:
         return _of_job(job.find_live(None))
     except JobError as error:
-        recordings = (
-            sorted((p for p in root.iterdir() if is_recording(p)), key=lambda p: p.stat().st_mtime)
-            if root.is_dir()
-            else []
-        )
+        recordings = sorted(filter(is_recording, layout.recordings_in(root)), key=_changed)
         if not recordings:
             raise
         live = [folder for folder in recordings if _lives(folder)]

@@ -54,7 +54,7 @@ def ended(root: Path | None = None) -> list[Ended]:
     """This user's recordings of ended jobs on this host, the newest one first."""
     root = root or layout.root()
     found = []
-    for folder in root.iterdir() if root.is_dir() else ():
+    for folder in layout.recordings_in(root):
         with contextlib.suppress(OSError):  # another process removes it
             if (one := _ended(folder)) is not None:
                 found.append(one)

@@ -13,7 +13,7 @@ from traces import SECOND, receive, saved
 
 from manapy import cli
 from manapy.core.proc import START, stat_fields
-from manapy.trace.capture import format, tidy
+from manapy.trace.capture import format, locate, tidy
 from manapy.trace.model.events import Op
 
 DONE = {"op": Op.FINALIZE, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
@@ -110,3 +110,35 @@ def test_a_name_works_from_other_directories_and_the_one_from_here_is_meant(
     for arguments in (["why"], ["why", "run"]):
         assert cli.main(arguments) != 1
         assert ("the only recording from this directory" in capsys.readouterr().err) == (len(arguments) == 1)
+
+
+def test_nothing_that_another_user_puts_beside_the_recordings_is_in_the_way(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anybody may write to /dev/shm."""
+    recording("mine", 1)
+    (tmp_path / "manapy-trace-x").symlink_to("/nowhere")
+    (tmp_path / "manapy-trace-4").symlink_to("manapy-trace-4")
+    (tmp_path / "manapy-trace-5").write_text("in the way")
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (tmp_path / f"manapy-trace-{os.getuid()}0").symlink_to(other)
+    assert locate._roots() == [root]
+    assert cli.main(["why"]) != 1
+    assert "mine: the only recording of this user here" in capsys.readouterr().err
+
+
+def test_what_is_in_the_place_of_the_recordings_is_no_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root.rmdir()
+    root.write_text("in the way")
+    assert tidy.tidy(root) == [] and locate._roots() == [root]
+    assert cli.main(["why"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")
+def test_root_finds_the_recordings_of_another_user(root: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "manapy-trace-12345"
+    theirs.mkdir()
+    os.chown(theirs, 12345, 12345)
+    assert locate._roots() == [root, theirs]
