@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def to_json(trace: Trace, out: Path) -> None:
     with out.open("w") as stream:
         head: dict[str, Any] = {"job": trace.job, "size": trace.size, "now": trace.now}
         head["ranks"] = [
-            {k: (None if v != v else v) for k, v in vars(rank).items()} for _, rank in sorted(trace.ranks.items())
+            {k: (None if v != v else v) for k, v in asdict(rank).items()} for _, rank in sorted(trace.ranks.items())
         ]
         head["communicators"] = [
             {"cid": f"{c.cid:016x}", "name": c.name, "members": c.members.tolist(), "remote": c.remote}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from traces import Builder
 
 from manapy.trace.convert import export
-from manapy.trace.model.events import OPEN, PROC_NULL, Flag, Op, Trace
+from manapy.trace.model.events import OPEN, PROC_NULL, Flag, Op, Refusal, Trace
 from manapy.trace.model.schedule import parse
 from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 
@@ -32,6 +33,15 @@ def test_json(trace: Trace, tmp_path: Path) -> None:
     assert sum(e["exit"] is None for e in found["events"]) == (trace.events["exit"] == OPEN).sum()
     assert found["communicators"][0]["members"] == [0, 1, 2, 3]
     assert {e["peer"] for e in found["events"] if e["op"] == "ALLREDUCE"} == {None}
+
+
+def test_json_of_a_job_that_a_refused_call_has_ended(tmp_path: Path) -> None:
+    job = Builder(1)
+    job.call(0, Op.SEND, 1, 2, peer=0, tag=1)
+    job.ranks[0] = replace(job.ranks[0], refused=Refusal("MPI_Send", 2, 5))
+    export.to_json(job.trace(10), tmp_path / "out")
+    (rank,) = json.loads((tmp_path / "out").read_text())["ranks"]
+    assert rank["refused"] == {"call": "MPI_Send", "error": 2, "at": 5}
 
 
 def test_openmetrics(trace: Trace, tmp_path: Path) -> None:
