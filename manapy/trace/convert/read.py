@@ -104,6 +104,18 @@ def _json(path: Path, content: bytes) -> Any:
     if content.lstrip()[:1] not in (b"{", b"["):
         raise ForeignError(f"{path}: of no known tool: {_HINT}")
     try:
-        return json.loads(content)
+        return _parsed(content)
     except (ValueError, RecursionError) as error:
         raise ForeignError(f"{path}: damaged or truncated ({str(error)[:80]})") from None
+
+
+def _parsed(content: bytes) -> Any:
+    """Return what JSON says. The bracket at the end of an array may be missing: Chrome's format allows it, because a
+    tracer of a job that hangs or dies can't write it. Raises ValueError, RecursionError."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        events = content.strip().removesuffix(b",")
+        if not events.startswith(b"[") or not events.endswith(b"}"):
+            raise
+    return json.loads(events + b"]")

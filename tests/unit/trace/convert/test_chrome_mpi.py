@@ -59,6 +59,19 @@ def test_a_deadlock(tracer: Tracer, tmp_path: Path) -> None:
     assert "rank 0 waits in MPI_Recv from rank 1, tag 3" in said.sentence
 
 
+@pytest.mark.parametrize("end", ["", "\n", ",", ", \n"])
+def test_an_array_without_its_end(tracer: Tracer, tmp_path: Path, end: str) -> None:
+    """Chrome's format allows it: the tracer of a job that hangs or dies cannot write it."""
+    text = json.dumps(tracer.events)
+    whole, open_ended = tmp_path / "whole.json", tmp_path / "open.json"
+    whole.write_text(text)
+    open_ended.write_text(text[:-1] + end)
+    assert read.read([open_ended]).ranks[1].calls == read.read([whole]).ranks[1].calls
+    open_ended.write_text(text[:-9])
+    with pytest.raises(ForeignError, match="damaged or truncated"):
+        read.read([open_ended])
+
+
 def test_the_rank_that_others_wait_for(tracer: Tracer, tmp_path: Path) -> None:
     tracer.call(0, "Allreduce", 40, comm="MPI_COMM_WORLD")
     said = verdict(tracer, tmp_path)
