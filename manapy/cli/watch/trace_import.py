@@ -49,6 +49,7 @@ def add_arguments(commands: Any) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Read the files and write the recording."""
     from ...core.errors import explained
+    from ...trace.capture import layout
     from ...trace.convert import foreign, read
 
     if options.out.exists():
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         count = foreign.write(job, options.out)
     notes = [line for line in (foreign.missing(job), *job.notes) if line]
     for note in notes[:NOTES]:
-        out.note(note)
+        out.note(layout.printable(note))  # it may contain names from the files
     if len(notes) > NOTES:
         out.note(f"{len(notes) - NOTES} more like this")
     name = shlex.quote(str(options.out))

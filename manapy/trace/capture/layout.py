@@ -120,7 +120,12 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
 def text(raw: bytes) -> str:
     """Decode a name that a program has chosen, and make it safe for a terminal by replacing control characters. The
     recording may belong to another user."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
+    return printable(raw.decode(errors="replace"))
+
+
+def printable(name: str) -> str:
+    """Return a text from a file of somebody else with its control characters replaced, as `text` does."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
 
 
 def root(user: int | None = None, below: str | None = None) -> Path:

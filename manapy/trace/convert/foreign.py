@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import ManapyError
-from ..capture import clocks, format
+from ..capture import clocks, format, layout
 from ..model.events import EVENT, NO_PEER, OPEN, Flag, Op
 
 MOST = 1 << 26  # ranks (tracefile.py)
@@ -31,7 +31,11 @@ LARGEST = 2 << 30  # bytes of one file of another tool; JSON takes ten times its
 
 
 class ForeignError(ManapyError):
-    """A file is none of the tool's, is damaged, or contradicts another one. The message is one line."""
+    """A file is none of the tool's, is damaged, or contradicts another one. The message is one line. It may contain
+    names from the file: characters that would control a terminal are replaced."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(layout.printable(message))
 
 
 @dataclass(slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manapy import cli
 from manapy.trace.capture import rings
 from manapy.trace.convert import plain_pickle, read
 from manapy.trace.convert.foreign import write
@@ -208,3 +210,24 @@ def test_plain_values_are_read(value: object, protocol: int) -> None:
 def test_code_is_refused(program: bytes) -> None:
     with pytest.raises(ValueError):
         plain_pickle.loads(program)
+
+
+def test_names_that_would_control_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def dump(rank: int, ranks: str) -> None:
+        one = steps(1)
+        one.add("\x1b[2J", 2, 1)
+        data = {"version": "2.10", "pg_config": {"0": {"name": "\x9b31m", "ranks": ranks}}, "entries": one.entries}
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(data, protocol=2))
+
+    def said(code: int) -> str:
+        files = map(str, sorted(tmp_path.glob("nccl_trace_rank_*")))
+        assert cli.main(["trace", "import", *files, "--out", str(tmp_path / "out")]) == code
+        text = capsys.readouterr().err
+        assert all(c.isprintable() for line in text.splitlines() for c in line), repr(text)
+        return text
+
+    dump(0, "[0, 1]")
+    assert "1 calls of nccl:\N{REPLACEMENT CHARACTER}[2J are left out" in said(0)
+    shutil.rmtree(tmp_path / "out")
+    dump(1, "[0, 1, 2]")
+    assert "its process group \N{REPLACEMENT CHARACTER}31m has other members" in said(1)
