@@ -31,6 +31,7 @@ def look(
     watched: WatchState | None = None,
     probe: Probe | None = None,
     looked: DiagnosisState | None = None,
+    take_stacks: bool = True,
 ) -> tuple[Trace, list[Verdict]]:
     """Read a recording. Returns it and the verdicts.
 
@@ -56,6 +57,7 @@ def look(
             watched=watched,
             probe=probe,
             looked=looked,
+            take_stacks=take_stacks,
         )
         if not found.live or _gone(found, trace) <= gone:
             return trace, verdicts
@@ -101,13 +103,14 @@ def judge(
     watched: WatchState | None = None,
     probe: Probe | None = None,
     looked: DiagnosisState | None = None,
+    take_stacks: bool = True,
 ) -> list[Verdict]:
     """The verdicts on a recording.
 
     A job that seems stuck may be held by a checkpoint, so its coordinator is asked. live: look at its processes, too.
     sampler: what it has seen of the processes so far. watched: the earlier looks of a watch; of slow iterations only
     those worth an alarm are reported. probe: of the network between hosts. looked: earlier looks at what ranks do for
-    which others wait.
+    which others wait. take_stacks: those of suspects, as evidence.
     """
     from ...ckpt.store import job
     from ...trace.live.diagnose import diagnose
@@ -132,6 +135,7 @@ def judge(
         judge=slowness,
         probe=probe,
         looked=looked,
+        take_stacks=take_stacks,
     )
     if (
         found.job is not None

@@ -13,8 +13,10 @@ Invariants
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..shared.leaving import Leaving
@@ -57,16 +59,19 @@ def looks(
     from ...trace.capture.rings import NoTraceError
     from ...trace.live.diagnose import DiagnosisState
     from ...trace.live.head_progress import ProgressWatch
+    from ...trace.live.stack_memory import SuspectStacks
     from ...trace.model.verdict import State
     from ...trace.slow.alarms import WINDOW
     from ...trace.slow.slow import WatchState
 
-    pulse, watched, looked = ProgressWatch(found.folder), WatchState(), DiagnosisState()
+    pulse, watched, looked, stacks = ProgressWatch(found.folder), WatchState(), DiagnosisState(), SuspectStacks()
     over, seen = False, -math.inf  # seen: when the last look with a result began
     while True:
-        used, began = time.process_time(), time.monotonic()
+        used, began = _used(), time.monotonic()
         try:
-            trace, verdicts = look(found, plan, sampler=sampler, watched=watched, probe=probe, looked=looked)
+            trace, verdicts = look(
+                found, plan, sampler=sampler, watched=watched, probe=probe, looked=looked, take_stacks=False
+            )
         except NoTraceError:
             if over or began - seen > BLIND or found.job is not None and found.job.end() is not None:
                 raise
@@ -74,11 +79,16 @@ def looks(
                 return
             continue
         seen = began
-        yield LookResult(trace, verdicts, standing.look(verdicts, time.monotonic(), last=over), over)
+        news = standing.look(verdicts, time.monotonic(), last=over)
+        if found.live and not over:
+            evident = stacks.added(verdicts, news.act, trace, found.others)
+            news = _with_evidence(news, verdicts, evident)
+            verdicts = evident
+        yield LookResult(trace, verdicts, news, over)
         if over or leaving.asked:
             return
         over = _over(found, trace)
-        used = time.process_time() - used
+        used = _used() - used
         pause, calm = (every, WINDOW) if share is None else (max(every, 5 * used), max(WINDOW, used / share))
         due = time.monotonic() + calm
         if found.others is not None and share is not None and standing.worst not in (State.HUNG, State.LATE):
@@ -86,6 +96,19 @@ def looks(
         leaving.wait(0.0 if over else pause)
         while found.others is None and not over and not leaving.asked and time.monotonic() < due and pulse.beats():
             leaving.wait(every)
+
+
+def _used() -> float:
+    """Processor time of this process and of the processes that it has started (py-spy, remote shells), seconds."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _with_evidence(news: WatchUpdate, verdicts: list[Verdict], evident: list[Verdict]) -> WatchUpdate:
+    """Return the news with more evidence. evident: the same verdicts, with it."""
+    more = {id(verdict): evidence for verdict, evidence in zip(verdicts, evident, strict=True)}
+    new, act = (tuple(more.get(id(verdict), verdict) for verdict in group) for group in (news.new, news.act))
+    return replace(news, new=new, act=act)
 
 
 def _over(found: Found, trace: Trace) -> bool:

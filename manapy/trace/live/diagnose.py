@@ -15,16 +15,16 @@ import numpy as np
 from ..hang import hang
 from ..hang.network import Probe
 from ..hang.timeouts import Memory
-from ..host import process_state, stacks
-from ..host.activity import Activity, ObservedActivity, Suspect
+from ..host import process_state
+from ..host.activity import Activity, Suspect
 from ..host.runqueue import Delays, Sampler
 from ..model import match, stages
-from ..model.events import OPEN, Op, Rank, Trace
+from ..model.events import OPEN, Op, Trace
 from ..model.schedule import Schedule, ScheduleError
 from ..model.verdict import SPEED, WAITING, State, Verdict
 from ..slow import slow
+from .stack_memory import RemoteProcesses, SuspectStacks
 
-STACKS = 4  # largest number of suspects whose stacks are taken
 # An inferred schedule counts only from this iteration on, because a few messages fit many schedules.
 TRAINS = 2
 
@@ -35,13 +35,6 @@ class Judge(Protocol):
     def __call__(
         self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None
     ) -> list[Verdict]: ...
-
-
-class RemoteProcesses(Protocol):
-    """The questions that can be asked about processes of other hosts (collect.Hosts)."""
-
-    def stack(self, rank: Rank) -> list[str]: ...
-    def activity(self, suspects: dict[int, Suspect]) -> dict[int, ObservedActivity]: ...
 
 
 @dataclass
@@ -65,6 +58,7 @@ def diagnose(
     judge: Judge = slow.verdicts,
     probe: Probe | None = None,
     looked: DiagnosisState | None = None,
+    take_stacks: bool = True,
 ) -> list[Verdict]:
     """Return verdicts, the gravest first.
 
@@ -78,6 +72,7 @@ def diagnose(
     judge: judges slow iterations.
     probe: a probe of the network between hosts of a live job.
     looked: data of earlier looks; it is updated.
+    take_stacks: add the stacks of suspects to the verdicts on a live job. A watch does this itself (stack_memory.py).
     """
     if live:
         sampler = sampler or Sampler()
@@ -112,11 +107,8 @@ def diagnose(
         ended = all(known.ended for known in trace.ranks.values())
         slowness = judge if trace.timed else _untimed
         return _slow(found, slowness(trace, None if misfit else schedule, delays=delays, labels=labels), misfit, ended)
-    if live:
-        found = [
-            _with_stack(verdict, trace, others) if i < STACKS and verdict.state in (State.HUNG, State.LATE) else verdict
-            for i, verdict in enumerate(found)
-        ]
+    if live and take_stacks:
+        found = SuspectStacks().added(found, (), trace, others)
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 
 
@@ -192,18 +184,6 @@ def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Remote
         found |= others.activity(elsewhere)
     seen = {rank: replace(trace.ranks[rank], doing=doing.what, still_s=doing.still) for rank, doing in found.items()}
     return replace(trace, ranks=trace.ranks | seen)
-
-
-def _with_stack(verdict: Verdict, trace: Trace, others: RemoteProcesses | None) -> Verdict:
-    """Return the verdict with the stack of its rank's process as evidence."""
-    known = trace.ranks.get(verdict.rank) if verdict.rank is not None else None
-    if known is None:
-        return verdict
-    if known.rank in process_state.here(trace):
-        found = stacks.of(known.pid, known.pid_start)
-    else:
-        found = others.stack(known) if others is not None else []
-    return replace(verdict, evidence=(*verdict.evidence, *found))
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class StandingVerdicts:
         findings = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.LATE)]
         before, self._stands = self._stands, []
         for verdict in findings:
-            one = next((one for one in before if _same(one.verdict, verdict)), None)
+            one = next((one for one in before if same(one.verdict, verdict)), None)
             self._stands.append(
                 _Stands(verdict, one.said, one.since, one.looks + 1, one.acted)
                 if one
@@ -96,11 +96,11 @@ class StandingVerdicts:
         accused = {
             verdict.rank for verdict in findings
         }  # A rank that was late may now be dead. A verdict on a knot may name no rank.
-        gone = [one for one in before if not any(_same(one.verdict, verdict) for verdict in findings)]
+        gone = [one for one in before if not any(same(one.verdict, verdict) for verdict in findings)]
         gone = [
             one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)
         ]
-        self._said = [(when, said) for when, said in self._said if not any(_same(one.verdict, said) for one in gone)]
+        self._said = [(when, said) for when, said in self._said if not any(same(one.verdict, said) for one in gone)]
         new = tuple(
             verdict
             for verdict in verdicts
@@ -137,7 +137,7 @@ class StandingVerdicts:
     def _repeated(self, verdict: Verdict, moment: float) -> bool:
         """Return whether the verdict was found less than QUIET seconds ago, and so was printed before. Each time it is
         found, this time begins again."""
-        known = [i for i, (_, said) in enumerate(self._said) if _same(said, verdict)]
+        known = [i for i, (_, said) in enumerate(self._said) if same(said, verdict)]
         for i in known:
             self._said[i] = moment, verdict
         if not known:
@@ -145,7 +145,7 @@ class StandingVerdicts:
         return bool(known)
 
 
-def _same(one: Verdict, other: Verdict) -> bool:
+def same(one: Verdict, other: Verdict) -> bool:
     """Return whether both describe the same fault."""
     if (one.state, one.cause, one.rank, one.call) != (other.state, other.cause, other.rank, other.call):
         return False

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from manapy.cli.watch.looks import LookResult
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, layout, rings
 from manapy.trace.capture.locate import Found
+from manapy.trace.host import stacks
 from manapy.trace.host.runqueue import Sampler
+from manapy.trace.live import diagnose
 from manapy.trace.live.standing import StandingVerdicts, WatchUpdate
 from manapy.trace.model.events import Op, Trace
 from manapy.trace.model.verdict import Cause, State, Verdict
@@ -323,3 +326,33 @@ def test_a_fault_of_the_report_is_said_and_ends_no_watch(tmp_path: Path, monkeyp
     monkeypatch.setattr(report, "page", page)
     assert hidden_watch._keep(Found(folder), seen, tmp_path / "evidence") == "MemoryError: no room"
     assert (tmp_path / "evidence" / "verdicts.json").exists()
+
+
+def test_a_watch_takes_the_stack_of_a_suspect_once_and_when_it_acts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of py-spy at each look would take a processor while a rank is late."""
+    start = int(stat_fields(Path("/proc/self"))[START])
+    calls = [receive(1), {"op": Op.BARRIER, "enter": 3 * SECOND, "exit": 3 * SECOND + 1}]
+    folder = saved(
+        tmp_path / "live", *calls, end=format.RUNNING, host=socket.gethostname(), pid=os.getpid(), pid_start=start
+    )
+    late = Verdict(State.LATE, "rank 1 is late", Cause.COMPUTE, 1, call="MPI_Send", since_ns=5, confidence=0.95)
+    monkeypatch.setattr(diagnose, "diagnose", lambda *arguments, **named: [late])
+    monkeypatch.setattr(looks, "_over", lambda found, trace: False)
+    taken: list[int] = []
+    monkeypatch.setattr(stacks, "of", lambda pid, start: taken.append(pid) or [f"stack {len(taken)}"])
+    leaving, seen = Leaving(), []
+    for one in looks.looks(Found(folder), Sampler(), leaving, StandingVerdicts(0.0), 0.0):
+        seen.append(one)
+        leaving.asked = len(seen) == 6
+    assert [one.verdicts[0].evidence for one in seen] == [("stack 1",)] * 2 + [("stack 2",)] * 4
+    assert taken == [os.getpid()] * 2
+    assert [len(one.news.act) for one in seen] == [0, 0, 1, 0, 0, 0]
+    assert seen[0].news.new[0].evidence == ("stack 1",) and seen[2].news.act[0].evidence == ("stack 2",)
+
+
+def test_what_processes_of_a_watch_use_counts() -> None:
+    before = looks._used()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    assert looks._used() - before >= 0.3
