@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..model.events import Communicator, Flag
-from . import clocks, format
+from . import clocks, format, tsc_clock
 from .tracefile import TraceFile
 
 KEEP = 1 << 20  # number of records of a ring that are kept at least
@@ -113,9 +113,16 @@ class RingFile(TraceFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.rings = [Ring(self.capacity) for _ in range(self.head.rings_capacity)]
+        self._sampled: clocks.Sample | None = None  # the clocks at the last look
 
     def poll(self, keep: int, share: int) -> None:
-        """Copy what is new in all rings. keep: number of records that are kept of each ring; share: of all together."""
+        """Copy what is new in all rings. keep: number of records that are kept of each ring; share: of all together.
+
+        A recorder takes samples of the clocks rarely, or only at its start, and NTP changes their rate all the time. So
+        this host's clocks are read for a process that runs here.
+        """
+        if self.alive:
+            self._sampled = tsc_clock.now()
         used = min(self.head.rings, len(self.rings))
         for i in range(used):
             self.rings[i].keep = min(keep, max(share // used, FEWEST))
@@ -141,8 +148,14 @@ class RingFile(TraceFile):
         return np.frombuffer(self.bytes(head.members_offset + entry.place * 4, entry.members * 4), np.int32)
 
     def samples(self) -> list[clocks.Sample]:
-        """Return the newest clock samples."""
+        """Return the newest clock samples, and that of the last look."""
         head = self.head
-        return [
+        found = [
             clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]
         ]
+        if self._sampled is None or not found:
+            return found
+        line = clocks.Line(self.host, [], (head.ticks_per_second or clocks.SECOND) / clocks.SECOND)
+        line.add(found)
+        # another machine of the same name may have written the file (a shared folder)
+        return [*found, self._sampled] if line.fits([self._sampled]) else found

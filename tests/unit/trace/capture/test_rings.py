@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manapy.core import proc
-from manapy.trace.capture import clocks, format, ring_file, rings, tracefile
+from manapy.trace.capture import clocks, format, ring_file, rings, tracefile, tsc_clock
 from manapy.trace.capture.tail import Tail
 from manapy.trace.hang.hang import verdicts
 from manapy.trace.model import mpi_errors
@@ -454,6 +454,25 @@ def test_a_clock_that_was_set_moves_no_call(tmp_path: Path) -> None:
     trace = read(tmp_path)
     assert trace.events["enter"].tolist() == [START + 2 * 10**9]
     assert "its clock was set by +3.000 s" in trace.ranks[0].problems[0]
+
+
+def test_a_clock_that_ntp_slews_while_a_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder has sampled the clocks at its start only, a day ago. Since then they have gained 0.25 s on the
+    counter."""
+    now, day = time.clock_gettime_ns(time.CLOCK_MONOTONIC), 86400 * 10**9
+    start = int(proc.stat_fields(Path("/proc/self"))[proc.START])
+    w = format.Writer(tmp_path, 0, 1, host=socket.gethostname(), pid=os.getpid(), pid_start=start)
+    for later in (0, 300_000):
+        w.sample(10**15 + later, START + later, now - day + later)
+    w.ring()
+    ticks = 10**15 + day - 250_000_000
+    w.put(op=Op.BARRIER, enter=ticks - 1000, exit=ticks)
+    monkeypatch.setattr(tsc_clock, "now", lambda: clocks.Sample(ticks, START + day, now))
+    (event,) = read(tmp_path).events
+    assert abs(int(event["exit"]) - (START + day)) < clocks.FIT
+    monkeypatch.setattr(tsc_clock, "now", lambda: clocks.Sample(5, START, now))
+    (event,) = read(tmp_path).events  # the clock of another machine
+    assert int(event["exit"]) == START + day - 250_000_000
 
 
 def test_two_machines_of_one_name(tmp_path: Path) -> None:
