@@ -9,7 +9,8 @@
  *     if a quarter of the file system stays free, or a gigabyte.
  *  2. The process that creates a job's folder on a host removes old folders. Of the folders whose processes have all
  *     ended, the newest remain for a day, if they take no more than a 32nd of the file system (one always remains). If
- *     there is no space, all of them are removed. Removing the file of a running process would only cost its records.
+ *     there is no space, all of them are removed. Removing the file of a running process would only cost its records;
+ *     but then nobody could see what it does.
  *  3. `magic` is stored last: to a reader, a file without it is still being created.
  */
 #include "file.h"
@@ -73,13 +74,27 @@ static uint64_t start_of(long pid) {
     return mpy_proc_stat(pid, &stat) == 0 ? stat.started : 0;
 }
 
+/* The PID namespace of this process; 0: not known. */
+static uint64_t pid_space(void) {
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+/* Processes of other hosts (which may share the folder) and of other PID namespaces can't be looked at. Of these the
+ * former live until they say that they have ended, the latter also until nothing has changed for a day. */
 static bool is_dead(int folder, const char *name) {
     mpy_trace_file_t head = {0};
+    struct stat st = {0};
+    char own[sizeof head.host];
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    ssize_t got = fd < 0 ? -1 : read(fd, &head, sizeof head);
+    ssize_t got = fd < 0 || fstat(fd, &st) ? -1 : read(fd, &head, sizeof head);
     if (fd >= 0) close(fd);
     /* the file may be being created now; but then its folder is new */
     if (got != (ssize_t)sizeof head || head.magic != MPY_TRACE_MAGIC) return got >= 0;
+    mpy_hostname(own, sizeof own);
+    if (strncmp(head.host, own, sizeof own)) return head.end != MPY_TRACE_RUNNING;
+    if (head.pid_space != 0 && head.pid_space != pid_space())
+        return head.end != MPY_TRACE_RUNNING || st.st_mtime < time(NULL) - KEEP_SECONDS;
     return start_of(head.pid) != head.pid_start;
 }
 
@@ -222,6 +237,7 @@ static void fill(mpy_trace_file_t *file, const mpy_trace_identity_t *who) {
     file->generation = who->generation;
     file->pid = getpid();
     file->pid_start = start_of(getpid());
+    file->pid_space = pid_space();
     if (who->past) memcpy(file->past, who->past, sizeof file->past);
     mpy_hostname(file->host, sizeof file->host);
     snprintf(file->job, sizeof file->job, "%s", who->job);

@@ -211,6 +211,8 @@ typedef struct mpy_trace_file {
     mpy_trace_sample_t sample[MPY_TRACE_SAMPLES];
     /* for each ring, seq of the last valid record of earlier generations; 0 at the start */
     uint64_t past[MPY_TRACE_RINGS];
+    /* inode of /proc/self/ns/pid of the process: `pid` is its number there only; 0: not known */
+    uint64_t pid_space;
 } mpy_trace_file_t;
 
 typedef struct mpy_trace_ring { /* the records follow, one page later */

@@ -286,7 +286,10 @@ def _set_aside(folder: Path, directory: Path) -> None:
     from ...trace.capture import tidy
 
     if tidy.lives(folder):
-        raise UsageError(f"{directory}: a running job is recorded under this name; give another --name")
+        raise UsageError(
+            f"{directory}: a running job is recorded under this name; give another --name, or remove {folder} if it was"
+            " in a container that is gone"
+        )
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -87,6 +87,7 @@ class FileStruct(ctypes.Structure):
         ("program", c_char * 256),
         ("sample", SampleStruct * SAMPLES),
         ("past", c_uint64 * RINGS),
+        ("pid_space", c_uint64),
     ]
 
 

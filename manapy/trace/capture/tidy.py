@@ -2,8 +2,8 @@
 needs the newest ones.
 
 Invariants
- 1. A recording is not removed while one of its processes may live: a live process of this host, or any process of
-    another host (hosts may share a folder).
+ 1. A recording is not removed while one of its processes may live: a live process of this host, any process of
+    another host (hosts may share a folder), or one of another PID namespace whose file has changed in the last day.
  2. A recording that is being created is not touched: a folder without trace files, or with a file without a head.
  3. At most KEEP bytes of recordings of ended jobs remain, besides those that were begun in the last RECENT seconds.
     With these it is at most a tenth of the file system. The newest recording always remains.
@@ -26,6 +26,7 @@ from . import layout
 
 KEEP = 512 << 20  # bytes
 RECENT = 120.0  # seconds, after which hardly anybody asks why a short job has ended
+HIDDEN = 86400.0  # seconds after the last change of its file until a process that can't be looked at has ended
 SHARE = 10  # recordings may use one part in so many of the file system
 
 
@@ -107,7 +108,8 @@ def _lives(path: Path) -> bool:
         return True
     if head.end != layout.RUNNING:
         return False
-    return (
-        head.host.decode(errors="replace") != socket.gethostname()
-        or process_state.look(head.pid, head.pid_start).state != process_state.DEAD
-    )
+    if head.host.decode(errors="replace") != socket.gethostname():
+        return True
+    if process_state.is_hidden(head.pid_space):
+        return path.stat().st_mtime > time.time() - HIDDEN
+    return process_state.look(head.pid, head.pid_start).state != process_state.DEAD

@@ -73,7 +73,8 @@ class TraceFile:
 
     @property
     def head(self) -> format.FileStruct:
-        """The file's head as it is now, or its last valid state."""
+        """The file's head as it is now, or its last valid state. `pid` is 0 if its process is in another PID namespace
+        of this host: it can't be looked at."""
         head = self._head_now()
         if (
             head.magic == format.MAGIC
@@ -81,6 +82,8 @@ class TraceFile:
             and (head.capacity, head.rings_offset, head.ring_stride) == (self.capacity, self._offset, self._stride)
         ):
             self._head = head
+            if self._is_hidden:
+                head.pid = head.pid_start = 0
         else:
             self.problem = f"{self.path}: truncated or overwritten while it was read; what was read before counts"
         return self._head
@@ -94,17 +97,20 @@ class TraceFile:
         return format.text(self.head.host)
 
     @property
+    def _is_hidden(self) -> bool:
+        """Is the process in another PID namespace of this host?"""
+        return format.text(self._head.host) == socket.gethostname() and process_state.is_hidden(self._head.pid_space)
+
+    @property
     def alive(self) -> bool | None:
-        """Return whether the process that writes the file still runs. None: this host can't tell, because the process
-        is on another one."""
+        """Return whether the process that writes the file still runs. One in another PID namespace does so until it
+        says that it has ended. None: this host can't tell, because the process is on another one."""
         head = self.head
         if head.end != format.RUNNING:
             return False
-        return (
-            process_state.look(head.pid, head.pid_start).state != process_state.DEAD
-            if self.host == socket.gethostname()
-            else None
-        )
+        if self.host != socket.gethostname():
+            return None
+        return self._is_hidden or process_state.look(head.pid, head.pid_start).state != process_state.DEAD
 
     def ring(self, i: int) -> format.RingStruct:
         """Return the head of a ring, as it is now. If its numbers are impossible, the ring counts as never used."""

@@ -9,6 +9,7 @@ other threads go on: what counts is the most active one of these.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import time
@@ -79,8 +80,23 @@ def _word(path: Path) -> str:
         return ""
 
 
+@functools.cache
+def pid_space() -> int:
+    """Return the PID namespace of this process (an inode). Numbers of processes of others, in containers, mean nothing
+    here. 0: not known."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def is_hidden(space: int) -> bool:
+    """Return whether processes of this PID namespace have other numbers here. space: 0 if it is not known."""
+    return 0 not in (space, pid_space()) and space != pid_space()
+
+
 def here(trace: Trace) -> list[int]:
-    """Return the ranks whose processes are on this host."""
+    """Return the ranks whose processes are on this host, and whose numbers are known here."""
     own = socket.gethostname()
     return [rank for rank, known in trace.ranks.items() if known.pid and known.host == own]
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -311,10 +312,26 @@ def test_dead_jobs_are_cleared_away(job: Job, program: Path, root: Path) -> None
     living = old.with_name("living")
     living.mkdir(mode=0o700)
     start = int(stat_fields(Path("/proc/self"))[START])
-    format.Writer(living, 0, 1, pid=os.getpid(), pid_start=start, capacity=16)
+    host = socket.gethostname()
+    format.Writer(living, 0, 1, host=host, pid=os.getpid(), pid_start=start, capacity=16)
     os.utime(living, (day, day))
+    for name, where, space, changed in (
+        ("killed", host, 0, day),
+        ("on another host", "elsewhere", 0, day),
+        ("in a container", host, 5, time.time()),
+        ("in a container that is gone", host, 5, day),
+    ):
+        folder = old.with_name(name)
+        folder.mkdir(mode=0o700)
+        made = format.Writer(folder, 0, 1, host=where, pid=2**22 + 5, pid_start=1, capacity=16)
+        made.head.pid_space = space
+        made.close(format.RUNNING)
+        os.utime(made.path, (changed, changed))
+        os.utime(folder, (day, day))
     job.start(program, "calls").finish()
     assert (old.exists(), young.exists(), living.exists()) == (False, True, True)
+    left = {folder.name for folder in old.parent.iterdir()}
+    assert left >= {"on another host", "in a container"} and not left & {"killed", "in a container that is gone"}
 
 
 def test_marks(job: Job) -> None:

@@ -22,6 +22,7 @@ from manapy.cli.watch.looks import LookResult
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, layout, rings
 from manapy.trace.capture.locate import Found
+from manapy.trace.capture.tracefile import TraceFile
 from manapy.trace.host import stacks
 from manapy.trace.host.runqueue import Sampler
 from manapy.trace.live import diagnose
@@ -177,6 +178,24 @@ def test_ranks_that_end_well_while_they_are_looked_at_are_not_called_dead(
         child.kill()
         child.wait()
     assert [verdict.sentence for verdict in verdicts] == ["healthy: all 2 ranks have finalized MPI"]
+
+
+def test_processes_in_a_container_are_not_called_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has this host's name and /dev/shm. The numbers of its processes are other ones here."""
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
+    folder = format.root() / "job"
+    folder.parent.mkdir()
+    calls = [{"op": Op.BARRIER, "enter": 3 * SECOND, "exit": 3 * SECOND + 1}] * 2
+    saved(folder, *calls, end=format.RUNNING, host=socket.gethostname(), pid=2**22 + 1, pid_start=1)
+    for path in folder.iterdir():
+        with path.open("r+b") as file:
+            file.seek(layout.FileStruct.pid_space.offset)
+            file.write((5).to_bytes(8, "little"))
+    found = Found(folder)
+    trace, verdicts = diagnosis.look(found, None)
+    assert {known.pid for known in trace.ranks.values()} == {0} and not looks._over(found, trace)
+    assert all(verdict.cause is not Cause.DEAD and verdict.state is not State.HUNG for verdict in verdicts), verdicts
+    assert TraceFile(next(folder.iterdir())).alive
 
 
 def test_which_recording_it_is_if_nobody_says(

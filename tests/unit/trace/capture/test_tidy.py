@@ -13,7 +13,7 @@ from traces import SECOND, receive, saved
 
 from manapy import cli
 from manapy.core.proc import START, stat_fields
-from manapy.trace.capture import format, locate, tidy
+from manapy.trace.capture import format, layout, locate, tidy
 from manapy.trace.model.events import Op
 
 DONE = {"op": Op.FINALIZE, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
@@ -51,6 +51,19 @@ def test_the_oldest_of_ended_jobs_go_and_no_other(root: Path) -> None:
     assert tidy.tidy() == []  # there is room
     assert sorted(tidy.tidy(keep=0)) == sorted(gone)
     assert {path.name for path in root.iterdir()} == {*(path.name for path in kept), "being made", "begun"}
+
+
+def test_a_recording_of_a_container_stays_while_it_changes(root: Path) -> None:
+    """A process there has another number here, so it isn't known whether it lives."""
+    folder = recording("container", 1, end=format.RUNNING, host=socket.gethostname(), pid=2**22 + 5, pid_start=1)
+    for path in folder.iterdir():
+        with path.open("r+b") as file:
+            file.seek(layout.FileStruct.pid_space.offset)
+            file.write((5).to_bytes(8, "little"))
+    assert tidy.lives(folder) and not tidy.ended() and not tidy.remove(folder)
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+    assert not tidy.lives(folder) and tidy.remove(folder)
 
 
 def test_recent_ones_stay_while_there_is_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
