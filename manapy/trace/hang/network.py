@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +23,7 @@ Probe = Callable[[str, str], bool | None]
 
 SECONDS = 10.0  # time limit of a probe
 AGAIN = 10.0  # seconds after which a pair of hosts is probed again
+IDLE = 500_000_000  # ns without progress of a queue pair, after which what is in flight had time to complete
 MOST = 8  # largest number of pairs of hosts that are probed for one transfer
 
 
@@ -68,14 +70,39 @@ def probed(trace: Trace, probe: Probe, rank: int, members: tuple[int, ...]) -> t
     return found
 
 
-def in_flight(trace: Trace, members: tuple[int, ...]) -> tuple[str, ...]:
-    """Return evidence on work requests of these ranks' queue pairs that were posted and have not completed."""
-    found = {}
-    for event in trace.rdma[np.isin(trace.rdma["rank"], members)]:
-        found[int(event["rank"]), int(event["comm"])] = event
-    return tuple(
-        f"rank {rank}: queue pair {pair}: {int(e['request']) - int(e['context'])} work requests posted and not"
-        f" completed, nothing completed for {span(trace.now - int(e['enter']))}"
-        for (rank, pair), e in found.items()
-        if e["request"] > e["context"]
-    )[:4]
+def in_flight(trace: Trace, members: tuple[int, ...], began: int) -> tuple[str, ...]:
+    """Return evidence on work requests of a transfer between these ranks that were posted and have not completed.
+    began: when the first of them began the transfer, ns.
+
+    Only queue pairs between two of the ranks count, and only if they have moved since then: other work requests belong
+    to other transfers. Those without a completion of their own (unsignaled) may stay in flight although they are done.
+    So there must be more of them than ever stayed while the queue pair was idle.
+    """
+    records = trace.rdma[np.isin(trace.rdma["rank"], members)]
+    pairs: dict[tuple[int, int], list[np.void]] = {}
+    for event in records[np.argsort(records["enter"], kind="stable")]:
+        pairs.setdefault((int(event["rank"]), int(event["comm"])), []).append(event)
+    ends = {(rank, pair, int(mine[-1]["peer"])) for (rank, pair), mine in pairs.items()}
+    found = []
+    for (rank, pair), mine in sorted(pairs.items()):
+        newest, peer = mine[-1], int(mine[-1]["peer"])
+        if newest["enter"] < began or not any((other, peer, pair) in ends for other in members if other != rank):
+            continue
+        if (left := _left(newest)) > max(map(_left, _idle(mine)), default=0):
+            found.append(
+                f"rank {rank}: queue pair {pair}: {left} work requests posted and not completed, nothing completed for"
+                f" {span(trace.now - int(newest['enter']))}"
+            )
+    return tuple(found[:4])
+
+
+def _left(record: np.void) -> int:
+    """Return the number of work requests that were posted and not completed."""
+    return int(record["request"]) - int(record["context"])
+
+
+def _idle(records: list[np.void]) -> Iterator[np.void]:
+    """Yield the records after which a queue pair did not move for a while, and then went on."""
+    for record, after in pairwise(records):
+        if after["enter"] - record["enter"] >= IDLE:
+            yield record

@@ -6,6 +6,8 @@ requests that do not complete, or a probe that does not return, prove it.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...core.units import span
 from ..model import calls
 from ..model.events import Op
@@ -100,6 +102,14 @@ def _posted(search: Suspects, post: int) -> int:
     return int(search.trace.events["enter"][partner]) if partner >= 0 else 0
 
 
+def _began(search: Suspects, call: Open, want: WaitCondition, members: tuple[int, ...]) -> int:
+    """Return when the first of the members began the transfer, ns."""
+    events = search.trace.events
+    parts = np.concatenate([search.parts(want.event, rank) for rank in members])
+    own = int(events["enter"][search.posted_by(want.event)])
+    return int(min(events["enter"][parts].min(initial=call.since), own))
+
+
 def _unrecorded(search: Suspects, call: Open, want: WaitCondition, perhaps: str = "") -> None:
     """Add the verdict on a call whose end depends on something that is not recorded. It is late by time alone, if
     others wait for it."""
@@ -134,7 +144,7 @@ def _network(
 ) -> None:
     """Add the verdict on a transfer that takes too long."""
     what = calls.describe(search.trace, search.matching, want.event)
-    rdma = network.in_flight(search.trace, members)
+    rdma = network.in_flight(search.trace, members, _began(search, call, want, members))
     # The place is that of the message, because a sender has gone on to the Wait for it.
     partner = int(search.matching.partner[search.posted_by(want.event)])
     place = {**search.place(call.rank, partner if partner >= 0 else None), "phase": Phase.TRANSFER}

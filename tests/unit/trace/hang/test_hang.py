@@ -498,14 +498,54 @@ def test_a_probe_is_made_between_hosts_only_and_its_answer_holds_for_a_while(tmp
     assert ask("node0", "node1") and ask("node0", "node1") and (tmp_path / "asked").read_text() == "\n"
 
 
-def test_work_requests_in_flight_are_evidence() -> None:
-    job = Builder(2)
-    job.call(0, Op.RDMA_QP, 1 * SECOND, SECOND, comm=71, request=90, context=64)
-    for rank in range(2):
-        job.call(rank, Op.BARRIER, 2 * SECOND)
+def queue_pair(job: Builder, rank: int, second: float, pair: int, peer: int, left: int, posted: int = 90) -> None:
+    at = round(second * SECOND)
+    job.call(rank, Op.RDMA_QP, at, at, thread=1, comm=pair, peer=peer, request=posted, context=posted - left)
+
+
+def stalled_over_rdma(collective: bool) -> Builder:
+    """Ranks 0 and 1 are in a transfer from second 2 on. Their queue pairs are 71 and 81."""
+    job = Builder(3)
+    for rank in range(3):
+        job.call(rank, Op.BARRIER, STEP, 2 * STEP)
+    if collective:
+        both = job.comm(0, 1)
+        for rank in range(2):
+            job.call(rank, Op.BARRIER, 2 * SECOND + rank, comm=both)
+    else:
+        job.call(0, Op.SSEND, 2 * SECOND, peer=1, tag=0)
+        job.call(1, Op.RECV, 2 * SECOND + 1, peer=0, tag=0)
+    queue_pair(job, 1, 1.0, 81, 71, 0)
+    return job
+
+
+@pytest.mark.parametrize("collective", [True, False])
+def test_work_requests_in_flight_are_evidence(collective: bool) -> None:
+    job = stalled_over_rdma(collective)
+    queue_pair(job, 0, 2.1, 71, 81, 26)
     found = only(verdicts(job.trace(20 * SECOND)))
     assert found.state is State.HUNG and found.cause is Cause.NETWORK
     assert any("queue pair 71: 26 work requests" in e for e in found.evidence)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [(2.1, 72, 91, 26)],  # to another rank
+        [(1.0, 71, 81, 26)],  # of an earlier transfer
+        [(0.1, 71, 81, 26), (1.0, 71, 81, 0), (2.1, 71, 81, 26)],  # so many stayed in flight before
+    ],
+)
+@pytest.mark.parametrize("collective", [True, False])
+def test_work_requests_of_something_else_are_no_evidence(
+    collective: bool, records: list[tuple[float, int, int, int]]
+) -> None:
+    job = stalled_over_rdma(collective)
+    queue_pair(job, 2, 1.0, 91, 72, 0)
+    for record in records:
+        queue_pair(job, 0, *record)
+    (found,) = (verdict for verdict in verdicts(job.trace(20 * SECOND)) if verdict.cause is Cause.NETWORK)
+    assert found.state is State.LATE and not any("work requests" in e for e in found.evidence)
 
 
 def test_a_message_whose_receive_is_posted_but_whose_sender_computes() -> None:
