@@ -14,6 +14,10 @@ Invariants
  2. If records of a sender or a receiver were lost, counting from the first message would pair the wrong messages. Then
     pairs are aligned so that no message is received before it was sent, as late as possible, and are not `sure`.
  3. Everything is vectorised. Only channels of invariant 2 are handled one by one. 10^6 events take about a second.
+ 4. MPI_Cancel has no effect on a send, nor on a receive whose message was matched before. It isn't recorded whether a
+    receive was cancelled. A cancelled receive is taken to have no message, and no pair of a channel from which it may
+    have taken one is `sure`. The same holds for a wildcard whose message isn't known because the completion of some
+    requests was not recorded (Flag.CUT).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .events import OPEN, STARTS, Flag, Op, Trace
+from .events import ANY, OPEN, PROC_NULL, STARTS, Flag, Op, Trace
 
 SENDS = (Op.SEND, Op.BSEND, Op.SSEND, Op.RSEND)
 RECEIVES = (Op.RECV, Op.MRECV)
@@ -162,7 +166,8 @@ def _starts(events: np.ndarray, op: np.ndarray, tag: np.ndarray, seq: np.ndarray
 def _requests(
     trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return post, done, and which posts were cancelled. Fill in the peers and tags of completed wildcards."""
+    """Return post, done, and which receives may have been cancelled. Fill in the peers and tags of completed
+    wildcards."""
     events = trace.events
     count = len(events)
     flags = events["flags"]
@@ -205,6 +210,7 @@ def _requests(
     done[of[completes]] = mine[completes]
     cancels = asking & (of >= 0) & (op[mine] == Op.CANCEL)
     cancelled[of[cancels]] = True
+    cancelled &= op == Op.RECV  # a matched probe has its message
 
     wild = np.flatnonzero(posts & (done >= 0) & IS_RECEIVE[op])
     for effective, name in ((peer, "peer"), (tag, "tag")):
@@ -230,9 +236,15 @@ def _messages(
         (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0) & (peer >= 0) & (tag >= 0) & (comm >= 0) & ~cancelled
     )
     sends, receives = np.flatnonzero(real & IS_SEND[op]), np.flatnonzero(real & IS_RECEIVE[op])
+    vague = np.flatnonzero((cancelled | _unknown(events, op, peer, tag, done)) & (peer != PROC_NULL) & (comm >= 0))
+    _unsure(trace, events, peer, sure, sends, receives)
+    if len(vague):
+        for calls, source, target in (
+            (sends, events["rank"][sends], peer[sends]),
+            (receives, peer[receives], events["rank"][receives]),
+        ):
+            sure[calls] &= ~_takes(events, comm, peer, tag, vague, comm[calls], source, target, tag[calls])
     if not len(sends) or not len(receives):
-        sure[sends] = sure[receives] = True
-        _unsure(trace, events, peer, sure, sends, receives)
         return partner, sure
 
     both = np.concatenate((sends, receives))
@@ -250,8 +262,6 @@ def _messages(
         numbers.append(np.arange(len(calls)) - (np.cumsum(count) - count)[of[by]])
         ordered.append((calls[by], of[by]))
         counts.append(count)
-    sure[both] = True
-    _unsure(trace, events, peer, sure, sends, receives)
 
     (sent, sent_on), (received, received_on) = ordered
     begins = [np.cumsum(count) - count for count in counts]
@@ -268,6 +278,46 @@ def _messages(
     partner[received[found]] = pair
     partner[pair] = received[found]
     return partner, sure
+
+
+def _unknown(events: np.ndarray, op: np.ndarray, peer: np.ndarray, tag: np.ndarray, done: np.ndarray) -> np.ndarray:
+    """Return which events are nonblocking wildcards that may have been completed by a call of which not all requests
+    were recorded: bool[events]."""
+    cut = np.unique(events["rank"][(events["flags"] & Flag.CUT != 0) & IS_COMPLETION[op]])
+    posts = (events["flags"] & (Flag.NONBLOCKING | Flag.PERSISTENT | Flag.FAILED) == Flag.NONBLOCKING) | (
+        events["op"] == Op.START
+    )
+    return np.isin(events["rank"], cut) & IS_RECEIVE[op] & posts & (done < 0) & ((peer == ANY) | (tag < 0))
+
+
+def _takes(
+    events: np.ndarray,
+    comm: np.ndarray,
+    peer: np.ndarray,
+    tag: np.ndarray,
+    vague: np.ndarray,
+    on: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    tags: np.ndarray,
+) -> np.ndarray:
+    """Return to which messages a receive of `vague` may belong: bool. on, source, target, tags: of the messages."""
+    found = np.zeros(len(on), bool)
+    for any_source, any_tag in ((False, False), (False, True), (True, False), (True, True)):
+        some = vague[((peer[vague] < 0) == any_source) & ((tag[vague] < 0) == any_tag)]
+        if not len(some):
+            continue
+        key = np.zeros(len(some) + len(on), np.int64)
+        for mine, theirs, leave in (
+            (comm[some], on, False),
+            (events["rank"][some], target, False),
+            (peer[some], source, any_source),
+            (tag[some], tags, any_tag),
+        ):
+            if not leave:
+                key = np.unique(key << 32 | np.concatenate((mine, theirs)), return_inverse=True)[1].reshape(-1)
+        found |= np.isin(key[len(some) :], key[: len(some)])
+    return found
 
 
 def _unsure(trace: Trace, events: np.ndarray, peer: np.ndarray, sure: np.ndarray, *calls: np.ndarray) -> None:

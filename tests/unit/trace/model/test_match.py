@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 from traces import Builder
 
 from manapy.trace.model.events import ANY, EVENT, OPEN, STARTS, Communicator, Flag, Op, Rank, Trace
@@ -148,6 +149,57 @@ def test_a_cancelled_receive_takes_no_message() -> None:
     job.call(1, Op.SEND, 7, 8, peer=0, tag=0)
     m = match(job.trace(100))
     assert m.partner[3] == 4 and m.partner[0] == -1
+
+
+@pytest.mark.parametrize(
+    ("peer", "tag", "unsure"),
+    [(1, 0, {(1, 0)}), (ANY, 0, {(1, 0), (2, 0)}), (1, -1, {(1, 0), (1, 5)}), (ANY, -1, {(1, 0), (1, 5), (2, 0)})],
+)
+def test_a_cancel_of_a_receive_may_have_come_too_late(peer: int, tag: int, unsure: set[tuple[int, int]]) -> None:
+    """It is not recorded whether it did. The channels from which it may have taken a message are not sure."""
+    job = Builder(3)
+    job.call(0, Op.RECV, 0, 1, peer=peer, tag=tag, request=1, flags=Flag.NONBLOCKING)
+    job.call(0, Op.CANCEL, 2, 3, request=1)
+    job.call(0, Op.WAIT, 4, 5, request=1)
+    for source, number in ((1, 0), (1, 5), (2, 0)):
+        job.call(0, Op.RECV, 6, 9, peer=source, tag=number)
+        job.call(source, Op.SEND, 7, 8, peer=0, tag=number)
+    job.call(1, Op.RECV, 9, 10, peer=2, tag=0)
+    job.call(2, Op.SEND, 9, 10, peer=1, tag=0)
+    trace = job.trace(100)
+    m = match(trace)
+    messages = np.flatnonzero((m.partner >= 0) & (m.peer == 0))
+    assert {(int(trace.events["rank"][i]), int(m.tag[i])) for i in messages if not m.sure[i]} == unsure
+    assert (m.sure[messages] == m.sure[m.partner[messages]]).all()
+    assert m.sure[index(trace, 1, 2)] and m.sure[index(trace, 2, 1)]
+
+
+@pytest.mark.parametrize("op", [Op.SEND, Op.SSEND])
+def test_a_cancelled_send_goes_on(op: Op) -> None:
+    job = Builder(2)
+    job.call(0, op, 0, 1, peer=1, tag=0, request=1, flags=Flag.NONBLOCKING)
+    job.call(0, Op.CANCEL, 2, 3, request=1)
+    job.call(0, Op.WAIT, 4, 5, request=1)
+    job.call(0, Op.SEND, 6, 7, peer=1, tag=0)
+    for i in range(2):
+        job.call(1, Op.RECV, 10 + i, 20 + i, peer=0, tag=0)
+    m = match(job.trace(100))
+    assert m.partner[[0, 3]].tolist() == [4, 5] and m.sure[[0, 3, 4, 5]].all()
+
+
+@pytest.mark.parametrize("cut", [0, Flag.CUT])
+def test_a_wildcard_whose_completion_is_not_recorded_may_have_any_message(cut: int) -> None:
+    job = Builder(3)
+    for i in (1, 2):
+        job.call(0, Op.RECV, i, i + 1, peer=ANY, tag=3, request=i, flags=Flag.NONBLOCKING | Flag.WILDCARD)
+    job.call(0, Op.WAITALL, 10, 20, peer=1, tag=3, request=1, flags=cut)
+    for source in (1, 2):
+        job.call(source, Op.SEND, 5, 6, peer=0, tag=3)
+    job.call(2, Op.SEND, 7, 8, peer=0, tag=4)
+    trace = job.trace(100)
+    m = match(trace)
+    assert m.partner[index(trace, 2, 0)] == -1
+    assert m.sure[index(trace, 2, 0)] == (not cut) and m.sure[index(trace, 2, 1)]
 
 
 def test_an_empty_trace() -> None:
