@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..model.events import Trace  # imports numpy: not needed to ask whether a process lives
 
 DEAD, STOPPED, ZOMBIE = "dead", ("T", "t"), "Z"  # in Rank.process
+TRACED = "t"  # one of STOPPED: by a tracer or a debugger
 INTERVAL = 0.2  # seconds over which processor time is measured, in ticks of 10 ms
 BUSY = 0.05  # share of a processor; it is low because many spinning threads may leave little of it
 
@@ -118,15 +119,28 @@ def sight(trace: Trace, ranks: Iterable[int] | None = None) -> ProcessSample:
 
 
 def described(trace: Trace, before: ProcessSample, now: ProcessSample) -> Trace:
-    """Return the trace with `process` of its ranks as they are now, and `cpu_share` since the look before."""
+    """Return the trace with `process` of its ranks as they are now, and `cpu_share` since the look before.
+
+    A tracer (strace) stops a process for a moment again and again. So a process is stopped by a tracer only if both
+    looks have seen that, and it has used no processor in between.
+    """
     known, took = dict(trace.ranks), now.at - before.at
     for rank, seen in now.seen.items():
         measured = rank in before.seen and seen.state != DEAD and took > 0
         share = (
             max(seen.ticks - before.seen[rank].ticks, 0) / os.sysconf("SC_CLK_TCK") / took if measured else float("nan")
         )
-        known[rank] = replace(known[rank], process=seen.state, cpu_share=share)
+        state = seen.state if seen.state != TRACED else _traced(before.seen.get(rank), seen, took)
+        known[rank] = replace(known[rank], process=state, cpu_share=share)
     return replace(trace, ranks=known)
+
+
+def _traced(before: ProcessState | None, now: ProcessState, took: float) -> str:
+    """Return the state of a process that is stopped by a tracer now; "" if one look is all there is. took: seconds
+    between the looks."""
+    if before is None or took <= 0:
+        return ""
+    return "R" if now.ticks > before.ticks else before.state
 
 
 def examine(trace: Trace, ranks: Iterable[int] | None = None, interval: float = INTERVAL) -> Trace:

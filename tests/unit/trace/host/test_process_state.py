@@ -16,6 +16,7 @@ from traces import Builder
 
 from manapy.core.proc import START, STATE, THREADS, stat_fields
 from manapy.trace.host import process_state, stacks
+from manapy.trace.host.process_state import ProcessSample, ProcessState
 from manapy.trace.model.events import Op
 from waiting import until
 
@@ -104,3 +105,29 @@ def test_a_process_whose_first_thread_has_ended_lives_while_others_go_on(work: s
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (("t", 5), ("t", 5), "t"),  # a debugger
+        (("t", 5), ("t", 9), "R"),
+        (("R", 5), ("t", 9), "R"),
+        (("S", 5), ("t", 5), "S"),
+        (None, ("t", 5), ""),
+        (("t", 5), ("S", 5), "S"),
+        (("R", 5), ("T", 5), "T"),
+    ],
+)
+def test_a_process_that_a_tracer_stops_for_a_moment_is_not_stopped(
+    before: tuple[str, int] | None, now: tuple[str, int], said: str
+) -> None:
+    job = Builder(1)
+    job.call(0, Op.INIT, 1, 2)
+
+    def look(at: float, seen: tuple[str, int]) -> ProcessSample:
+        return ProcessSample(at, {0: ProcessState(*seen)})
+
+    later = look(2.0, now)
+    earlier = later if before is None else look(1.0, before)
+    assert process_state.described(job.trace(10), earlier, later).ranks[0].process == said
