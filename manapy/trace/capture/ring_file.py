@@ -153,9 +153,9 @@ class RingFile(TraceFile):
         found = [
             clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]
         ]
-        if self._sampled is None or not found:
+        if self._sampled is None or len(found) < 2:
             return found
         line = clocks.Line(self.host, [], (head.ticks_per_second or clocks.SECOND) / clocks.SECOND)
         line.add(found)
-        # another machine of the same name may have written the file (a shared folder)
+        # Another machine of the same name may have written the file (a shared folder). One sample would fit to any.
         return [*found, self._sampled] if line.fits([self._sampled]) else found
