@@ -119,8 +119,8 @@ def _lowest(root: nn.Module, paths: list[str]) -> str:
 
 
 def _is_container(module: nn.Module) -> bool:
-    """Return whether a module only contains others, and is never called."""
-    return isinstance(module, nn.ModuleList | nn.ModuleDict)
+    """Return whether a module only contains others, or parameters, and is never called."""
+    return isinstance(module, nn.ModuleList | nn.ModuleDict | nn.ParameterList | nn.ParameterDict)
 
 
 def _check(name: str, parameter: nn.Parameter) -> None:

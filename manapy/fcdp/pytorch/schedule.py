@@ -7,20 +7,24 @@
 
 1. All hooks fire in the order of the program and of its graph, which is the same on all ranks if these compute the
    same.
-2. A trainable unit is reduced and released when all of its parameters that get gradients in this pass have theirs:
-   whatever reads a parameter in the backward pass comes before that. Autograd knows which ones get any; they may be
-   others on each rank (a mixture of experts). If there are none, zeros are reduced where the pass comes to the group.
-3. A group's frozen units are released when, besides, the inputs of its calls have their gradients: every path through
-   the group ends at one or the other. (Inputs to which frozen parameters alone lead get none.) Paths through a group
-   with others inside end there, too: its frozen units stay until the end.
+2. A trainable unit is reduced when all of its parameters that get gradients in this pass have theirs. Autograd knows
+   which ones get any; they may be others on each rank (a mixture of experts). If there are none, zeros are reduced
+   where the pass comes to the group.
+3. A group is released when, besides, the pass has left its calls: whatever reads its parameters is done then, also for
+   an input, or a parameter that is used without a gradient. Autograd runs the nodes of one device in the reverse order
+   of their making, and numbers them. So a node that is older than a call comes after all of the call. Such nodes are
+   noticed where the pass comes to another group. A group with others inside (an embedding, a head) would stay too
+   long: its trainable units are released when their gradients are complete, if all of their parameters get one.
 4. In the backward pass a module is called only to compute activations again (torch.utils.checkpoint): it stays
    gathered, and is not waited for a second time.
-5. What doesn't fire (gradients that a function leaves out, inputs without gradient) is dealt with at the end of the
+5. What doesn't fire (gradients that a function leaves out), and the oldest group, are dealt with at the end of the
    backward pass.
 6. One backward pass at a time, known by autograd's number for it. One that is still there when another begins, or a
    forward pass, has raised: what it has summed is no gradient of anything, and discard() comes first. A forward pass
    that raises leaves nothing.
 7. A backward pass that reaches no trainable parameter (autograd.grad for inputs) is no micro-batch.
+8. Units are divided anew where a graph begins that needs it. Graphs from before refer to memory that is no longer
+   filled, and are refused.
 """
 
 from __future__ import annotations
@@ -33,12 +37,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd import Variable
+from torch.autograd import Variable, _get_sequence_nr
 from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy
-
-# what torch's own sharding takes apart outputs with: knows those of other libraries
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
 from ..engine.engine import Engine
@@ -46,6 +47,7 @@ from ..engine.traffic import Phase
 from ..errors import OrderError
 from .division import Division
 from .grouping import GatherGroup, Member
+from .outputs import cast, cloned, tensors_of
 from .storage import UnitStorage
 from .writeback import write_back
 
@@ -60,6 +62,7 @@ class _Unit:
     storage: UnitStorage
     gathered: bool = False
     awaited: int = 0  # parameters that have no gradient yet, and get one
+    partial: bool = False  # not all of its parameters get one in this pass
     expected: bool = False  # none has been reduced in this pass
     # where gradients go, from the first one until they are reduced
     sums: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -94,14 +97,22 @@ class _Hooked:
         self.module = module
         self.outer = outer  # has other groups inside
         self.calls: list[nn.Module] = []  # in progress, of the module and of entries in it, outermost first
-        self.open_inputs = 0  # inputs of its calls that have no gradients yet
+        self.start = 0  # autograd's number for the first node of the call in progress
+        self.since = 0  # the same for the call where the backward pass is; 0: at none, or it is computed again
         self.units: list[_Unit] = []
 
     def adopt(self, group: GatherGroup, storages: dict[str, UnitStorage]) -> None:
         """The units that it has now."""
         self.units = [_Unit(member, storages[member.unit.name]) for member in group.members]
         self.trainable = [unit for unit in self.units if unit.member.unit.trainable]
-        self.frozen = [unit for unit in self.units if not unit.member.unit.trainable]
+        self._memory = {storages[unit.name].identity for unit in self.units}
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether it lies in a unit's memory, which ends at the release."""
+        try:
+            return tensor.untyped_storage()._cdata in self._memory
+        except (NotImplementedError, RuntimeError):  # sparse, say
+            return False
 
 
 class Schedule:
@@ -117,6 +128,8 @@ class Schedule:
         ]
         self._pass = NO_PASS  # the backward pass
         self._reduced = False  # by it
+        self._open: list[_Hooked] = []  # groups that it has come to
+        self._divided = 0  # how many times
         self._summoned = self._written_back = False
         self._on_parameters: list[RemovableHandle] = []
         for hooked, group in zip(self._groups, division.groups, strict=True):
@@ -132,6 +145,7 @@ class Schedule:
         for handle in self._on_parameters:
             handle.remove()
         self._on_parameters = []
+        self._divided += 1
         for hooked, group in zip(self._groups, self._division.groups, strict=True):
             hooked.adopt(group, self._division.storages)
             for unit in hooked.trainable:
@@ -143,9 +157,12 @@ class Schedule:
     def _engine(self) -> Engine:
         return self._division.engine
 
-    def prepare(self) -> None:
+    def prepare(self, forward: bool = False) -> None:
         """Before a pass, and what comes between steps. Collective if requires_grad has changed: divides the model
-        again. Raises OrderError if it isn't the time."""
+        again. Raises OrderError if it isn't the time.
+
+        forward: before a forward pass. One that makes no graph needs no other division (PEFT's disable_adapter).
+        """
         if self._pass != NO_PASS:
             raise OrderError(
                 "a backward pass has raised an exception, and gradients are incomplete: end the step with discard() on "
@@ -154,7 +171,7 @@ class Schedule:
         if any(unit.gathered for group in self._groups for unit in group.units):
             return  # within a forward pass, or whole
         self._division.pieces.check()
-        if not self._division.is_current:
+        if not self._division.is_current and (torch.is_grad_enabled() or not forward):
             self._division.renew()
             self._adopt()
 
@@ -169,7 +186,8 @@ class Schedule:
                     parameter.grad = None
             self._release(group.units)
             group.calls.clear()
-            group.open_inputs = 0
+            group.since = 0
+        self._open = []
         self._pass, self._reduced = NO_PASS, False
         self._division.pieces.end_step()
         self._engine.discard()
@@ -182,46 +200,92 @@ class Schedule:
             return args, kwargs
         if _current_pass() != NO_PASS:
             self._begin_backward()
+            self._leave_for(group)
+            group.since = 0
             self._gather(group, Phase.BACKWARD)
         else:
             self._division.check_values()
-            self.prepare()
+            self.prepare(forward=True)
             self._gather(group, Phase.FORWARD)
+            group.start = _get_sequence_nr()
         if self._policy.param_dtype and self._policy.cast_forward_inputs:
             args, kwargs = cast((args, kwargs), self._policy.param_dtype)
-        if group.frozen and not group.outer and self._pass == NO_PASS and torch.is_grad_enabled():
-            # not register_multi_grad_hook: waiting for all, it keeps a graph that has no backward pass for ever
-            for tensor in _with_gradient((args, kwargs)):
-                group.open_inputs += 1
-                tensor.register_hook(lambda _: self._input_done(group))
         return args, kwargs
 
-    def _after_forward(self, group: _Hooked, module: nn.Module, args: Any, output: Any) -> None:
+    def _after_forward(self, group: _Hooked, module: nn.Module, args: Any, output: Any) -> Any:
         """output: None after one that has raised, perhaps in a hook before ours: then the call isn't known here."""
         if group.calls[-1:] != [module]:
-            return
+            return None
         group.calls.pop()
-        if group.calls or self._pass != NO_PASS:
-            return
-        self._release(group.units)
-        outputs = _with_gradient(output)
-        if outputs:
-            register_multi_grad_hook(outputs, lambda _: self._before_backward(group), mode="any")
+        if group.calls:
+            return None
+        try:
+            tensors, opaque = tensors_of(output)
+            changed = self._copied(group, module, output) if any(map(group.holds, tensors)) else None
+        finally:
+            if self._pass == NO_PASS:
+                self._release(group.units)
+        if self._pass != NO_PASS:
+            return changed
+        if changed is not None:
+            tensors, _ = tensors_of(changed)
+        with_gradient = [tensor for tensor in tensors if tensor.requires_grad]
+        if with_gradient:
+            start, divided = group.start, self._divided
+            register_multi_grad_hook(with_gradient, lambda _: self._before_backward(group, start, divided), mode="any")
+        elif opaque and torch.is_grad_enabled():
+            raise OrderError(
+                f"{type(module).__name__} returns an object of type {opaque}, in which tensors can't be found: return "
+                "them by themselves"
+            )
+        return changed
+
+    @staticmethod
+    def _copied(group: _Hooked, module: nn.Module, output: Any) -> Any:
+        """The output with copies of what lies in the memory of parameters (a view of a weight)."""
+        copied = cloned(output, group.holds)
+        if any(map(group.holds, tensors_of(copied)[0])):
+            raise OrderError(
+                f"{type(module).__name__} returns a view of a parameter inside an object of type "
+                f"{type(output).__name__}: return a copy, clone()"
+            )
+        return copied
 
     # ---- backward ----
 
-    def _before_backward(self, group: _Hooked) -> None:
+    def _before_backward(self, group: _Hooked, start: int, divided: int) -> None:
+        """start: of the call; divided: how many times the model was, then."""
+        if divided != self._divided:
+            raise OrderError(
+                "requires_grad has changed between a forward pass and its backward pass: run backward() first, or the "
+                "passes between them under no_grad()"
+            )
         self._begin_backward()
         if torch.is_grad_enabled():
             raise OrderError(
                 "gradients of gradients (create_graph=True) aren't supported: sharded parameters are there for one "
                 "backward pass only"
             )
+        self._leave_for(group)
+        group.since = start
+        if group not in self._open:
+            self._open.append(group)
         self._gather(group, Phase.BACKWARD)
         for unit in group.trainable:
             if unit.expected and unit.awaited == 0:
                 self._sum(unit)
                 self._reduce(unit)
+
+    def _leave_for(self, group: _Hooked) -> None:
+        """The backward pass comes to a group: release the others whose calls it has left (rule 3)."""
+        node = torch._C._current_autograd_node()
+        if node is None:  # called by the program between nodes
+            return
+        now = node._sequence_nr()
+        for other in list(self._open):
+            if other is not group and other.since > now and all(unit.awaited == 0 for unit in other.trainable):
+                self._release(other.units)
+                self._open.remove(other)
 
     def _begin_backward(self) -> None:
         if self._pass == NO_PASS:
@@ -229,6 +293,7 @@ class Schedule:
             units = [unit for group in self._groups for unit in group.trainable]
             for unit in units:
                 unit.awaited = sum(_gets_gradient(parameter) for parameter in unit.member.parameters.values())
+                unit.partial = unit.awaited < len(unit.member.parameters)
             reaches = any(unit.awaited for unit in units)  # rule 7
             for unit in units:
                 unit.expected = reaches
@@ -242,6 +307,11 @@ class Schedule:
 
     def _accumulated(self, group: _Hooked, unit: _Unit, name: str, parameter: nn.Parameter) -> None:
         self._begin_backward()
+        if not unit.gathered:
+            raise OrderError(
+                f"parameter {name} was used outside the call of its module, where it is not there: call the module, "
+                "return all that it computes, or give fully_shard units= with a module around it"
+            )
         assert parameter.grad is not None
         self._sum(unit)
         self._add(unit, name, parameter.grad)
@@ -249,8 +319,8 @@ class Schedule:
         unit.awaited -= 1
         if unit.awaited == 0:
             self._reduce(unit)
-            self._release([unit])
-            self._release_frozen(group)
+            if group.outer and not unit.partial:
+                self._release([unit])
 
     def _sum(self, unit: _Unit) -> None:
         """Have zeros to add gradients to."""
@@ -285,21 +355,14 @@ class Schedule:
         self._reduced = True
         self._engine.reduce(unit.name, lambda: [add() for add in arriving])
 
-    def _input_done(self, group: _Hooked) -> None:
-        group.open_inputs -= 1
-        self._release_frozen(group)
-
-    def _release_frozen(self, group: _Hooked) -> None:
-        if not group.outer and group.open_inputs == 0 and all(unit.awaited == 0 for unit in group.trainable):
-            self._release(group.frozen)
-
     def _end_backward(self) -> None:
         for group in reversed(self._groups):
             for unit in group.trainable:
                 if unit.sums:
                     self._reduce(unit)
             self._release(group.units)
-            group.open_inputs = 0
+            group.since = 0
+        self._open = []
         reduced, self._reduced = self._reduced, False
         self._pass = NO_PASS
         if reduced:
@@ -392,14 +455,3 @@ def _gets_gradient(parameter: nn.Parameter) -> bool:
         return torch._C._will_engine_execute_node(get_gradient_edge(parameter).node)
     except RuntimeError:  # autograd.grad for the parameter itself: it is returned, not accumulated
         return False
-
-
-def cast(tree: Any, dtype: torch.dtype) -> Any:
-    """The floating-point tensors of arguments or outputs in another type."""
-    return tree_map(
-        lambda leaf: leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree
-    )
-
-
-def _with_gradient(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]

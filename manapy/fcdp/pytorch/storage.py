@@ -62,6 +62,11 @@ class UnitStorage:
         ]
         self.give_back()
 
+    @property
+    def identity(self) -> int:
+        """What tensors in it have as untyped_storage()._cdata."""
+        return self._storage._cdata
+
     def take(self) -> np.ndarray:
         """Memory for the unit: (bytes,)."""
         self._storage.resize_(self._nbytes)

@@ -100,6 +100,7 @@ ALL_WAYS = [*WAYS, *(HUGGING_FACE if HAS_HUGGING_FACE else [])]
 ON_GPU = [f"{way},device=cuda" for way in ALL_WAYS if not re.search("save|load|adapter|ranks", way)]
 ALL_WAYS += ON_GPU if HAS_GPU else []
 DEVICES = ["cpu", "threads", *(["cuda"] if HAS_GPU else [])]
+CALL_BY_CALL = ["calls", "changes", "passes"]
 IN_TURN = """
 import json, runpy, sys
 for sys.argv in json.loads(sys.argv[1]):
@@ -110,11 +111,12 @@ for sys.argv in json.loads(sys.argv[1]):
 
 @pytest.fixture(scope="module")
 def shared(make_shared_job: Callable[..., Job]) -> Job:
-    """The job that trains in all ways, then runs two programs call by call, then the documentation's example."""
+    """The job that trains in all ways, then runs programs call by call, then the documentation's example."""
     job = make_shared_job(NODES * RANKS_PER_NODE, env={"MANAPY_FCDP_RANKS_PER_NODE": str(RANKS_PER_NODE)})
     (job.where / "train.py").write_text(documented("PyTorch"))
-    calls, changes = (str(PROGRAM.with_name(f"fcdp_torch_{name}.py")) for name in ("calls", "changes"))
-    call_by_call = [[program, device] for device in DEVICES for program in (calls, changes)]
+    call_by_call = [
+        [str(PROGRAM.with_name(f"fcdp_torch_{name}.py")), device] for device in DEVICES for name in CALL_BY_CALL
+    ]
     programs = json.dumps([[str(PROGRAM), *ALL_WAYS], *call_by_call, ["train.py"]])
     return job.spawn([BIN / "mpirun", "-n", str(job.ranks), sys.executable, "-c", IN_TURN, programs])
 
@@ -214,8 +216,8 @@ def test_a_training_goes_on_from_its_state(done: Results, expected: Results) -> 
 
 
 def test_call_by_call(shared: Job) -> None:
-    """Two programs, on every device that is there."""
-    shared.wait_for(lambda text: oks(text) == 2 * len(DEVICES), LONG)
+    """On every device that is there."""
+    shared.wait_for(lambda text: oks(text) == len(CALL_BY_CALL) * len(DEVICES), LONG)
 
 
 def test_the_example_of_the_documentation(shared: Job) -> None:

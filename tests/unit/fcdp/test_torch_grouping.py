@@ -56,6 +56,14 @@ def test_what_is_left_over_goes_to_the_lowest_module_that_is_called() -> None:
     assert list(contents(model.stack[2], lambda root: [root[0]])) == ["0", "1"]
 
 
+def test_containers_of_parameters_are_never_called() -> None:
+    for container in (nn.ParameterList([torch.ones(2)]), nn.ParameterDict({"scale": torch.ones(2)})):
+        model = nn.Module()
+        model.scales = container
+        (group,) = groups_of(model, blocks)
+        assert group.module is model and [member.unit.name for member in group.members] == ["model"]
+
+
 def test_a_group_is_entered_by_what_has_its_parameters() -> None:
     model = Model()
     names = {module: name for name, module in model.named_modules()}
