@@ -423,6 +423,7 @@ class Schedule:
         its outputs the type that the policy names."""
         for part in module.modules():
             part.register_state_dict_pre_hook(Hook(self._before_state_dict))
+            part.register_state_dict_post_hook(Hook(self._after_state_dict))
             part.register_load_state_dict_pre_hook(Hook(self._before_load_state_dict))
         if self._policy.output_dtype:
             module.register_forward_hook(Hook(lambda _, args, output: cast(output, self._policy.output_dtype)))
@@ -430,6 +431,15 @@ class Schedule:
     def _before_state_dict(self, *_: Any) -> None:
         if not self._summoned:
             raise OrderError("parameters are sharded: take state_dict() inside `with sharded.summon_full_params():`")
+
+    def _after_state_dict(self, module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+        """Copies, which outlive summon_full_params(). With keep_vars=True the parameters themselves are asked for."""
+        own = (prefix + name for name in module._parameters)
+        for key in list(state) if not prefix else own:  # hooks of the program may have given parameters other names
+            value = state.get(key)
+            if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
+                if any(group.holds(value) for group in self._groups):
+                    state[key] = value.clone()
 
     def _before_load_state_dict(self, *_: Any) -> None:
         if not self._written_back:

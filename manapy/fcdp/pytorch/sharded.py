@@ -196,7 +196,8 @@ class Sharded:
 
     def summon_full_params(self, writeback: bool = False) -> AbstractContextManager[None]:
         """Collective, outside of the forward and backward pass. Inside, parameters are whole on every rank, to be read:
-        for state_dict() and the like.
+        for state_dict() and the like. state_dict() makes copies; other tensors that share a parameter's memory must not
+        be read afterwards.
 
         writeback: between steps; what has been changed inside, in the same way on all ranks, is kept. Otherwise changes
         are lost. Raises SetupError if ranks differ.

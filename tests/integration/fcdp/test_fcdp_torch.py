@@ -100,7 +100,7 @@ ALL_WAYS = [*WAYS, *(HUGGING_FACE if HAS_HUGGING_FACE else [])]
 ON_GPU = [f"{way},device=cuda" for way in ALL_WAYS if not re.search("save|load|adapter|ranks", way)]
 ALL_WAYS += ON_GPU if HAS_GPU else []
 DEVICES = ["cpu", "threads", *(["cuda"] if HAS_GPU else [])]
-CALL_BY_CALL = ["calls", "changes", "passes"]
+CALL_BY_CALL = ["calls", "changes", "passes", "whole"]
 IN_TURN = """
 import json, runpy, sys
 for sys.argv in json.loads(sys.argv[1]):

@@ -1,0 +1,68 @@
+"""manapy.fcdp.pytorch: whole parameters that the program looks at, keeps and replaces; divisions, optimizers and loads
+that fail. On 2 emulated nodes of 2 ranks. The argument is a device (devices.py)."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from manapy.fcdp import Topology
+
+sys.path.append(str(Path(__file__).resolve().parent))
+from devices import fully_shard, normal  # noqa: E402
+
+WIDTH = 9
+topology = Topology(ranks_per_node=2)
+torch.set_num_threads(1)
+
+
+def layers(count: int = 3) -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(count)))
+
+
+def inputs() -> torch.Tensor:
+    return normal(5, WIDTH, seed=topology.rank)
+
+
+def adam(shards: dict[str, nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(shards.values(), lr=0.01)
+
+
+def step(sharded: Any, optimizer: torch.optim.Optimizer) -> None:
+    sharded.module(inputs()).square().mean().backward()
+    optimizer.step()
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as mine:
+        yield Path(topology.comm.bcast(mine))
+        topology.comm.Barrier()
+
+
+def a_state_dict_outlives_the_summoning() -> None:
+    model, whole = layers(), layers()
+    with fully_shard(model, topology=topology) as sharded:
+        with sharded.summon_full_params():
+            taken = [model.state_dict(), model.state_dict(prefix="outer."), model[1].state_dict()]
+            own = model.state_dict(keep_vars=True)
+            assert all(own[name] is parameter for name, parameter in model.named_parameters())
+        model(inputs())
+        for state, expected in zip(
+            taken, (whole.state_dict(), whole.state_dict(prefix="outer."), whole[1].state_dict()), strict=True
+        ):
+            assert state.keys() == expected.keys()
+            assert all(torch.equal(state[name], expected[name]) for name in expected)
+
+
+a_state_dict_outlives_the_summoning()
+if topology.rank == 0:
+    print("ok", flush=True)
