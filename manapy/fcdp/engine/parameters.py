@@ -63,16 +63,18 @@ class Parameters:
             if other.residence is GatherState.ABSENT and self._is_near(other):
                 self._request(other, phase)
         mine.residence = GatherState.IN_USE
+        mine.looked_at = phase is Phase.STATE
         assert mine.block is not None
         if mine.arrival is not None:
             mine.arrival.result()
         return mine.unit.views(mine.block.array)
 
     def release(self, mine: LocalUnit) -> None:
-        """The unit stays on the device while less than tau of that is in use."""
+        """The unit stays on the device while less than tau of that is in use; but not one that was gathered for the
+        program to look at, because what the program has written is not the unit's values."""
         if mine.residence is not GatherState.IN_USE:
             raise OrderError(f"unit '{mine.unit.name}' is released without being gathered")
-        if self._arena.utilisation < self._tau:
+        if self._arena.utilisation < self._tau and not mine.looked_at:
             mine.residence = GatherState.KEPT
         else:
             self._drop(mine)

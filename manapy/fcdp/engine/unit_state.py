@@ -78,6 +78,7 @@ class LocalUnit:
     changed: bool = True
     fetched: Future[None] | None = None
     residence: GatherState = GatherState.ABSENT
+    looked_at: bool = False  # gathered for the program to look at, which may have written to it
     block: ArenaBlock | None = None  # the gathered unit
     arrival: Future[None] | None = None  # of the block's contents
     whole_gradient: ArenaBlock | None = None  # being computed

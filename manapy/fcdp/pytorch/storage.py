@@ -54,10 +54,10 @@ class UnitStorage:
         # once: what is made in inference_mode can't be written to elsewhere
         self._bytes = torch.empty(0, dtype=torch.uint8, device=place).set_(self._storage, 0, (self._nbytes,), (1,))
         pieces = flat[: member.unit.size].split([parameter.numel() for parameter in member.parameters.values()])
-        nothing = torch.full((), torch.nan, dtype=dtype, device=place)
+        self._nothing = torch.full((), torch.nan, dtype=dtype, device=place)
         # (parameter, its values, nothing of the same shape)
         self._views = [
-            (parameter, piece.view(parameter.shape), nothing.expand(parameter.shape))
+            (parameter, piece.view(parameter.shape), self._nothing.expand(parameter.shape))
             for parameter, piece in zip(member.parameters.values(), pieces, strict=True)
         ]
         self.give_back()
@@ -88,7 +88,8 @@ class UnitStorage:
             parameter.data = view
 
     def hide(self) -> None:
-        """Let the parameters have nothing."""
+        """Let the parameters have nothing: NaN, also if the program has written something else there."""
+        self._nothing.fill_(torch.nan)
         for parameter, _, nothing in self._views:
             parameter.data = nothing
 

@@ -63,6 +63,24 @@ def a_state_dict_outlives_the_summoning() -> None:
             assert all(torch.equal(state[name], expected[name]) for name in expected)
 
 
+def what_is_written_without_writeback_is_lost() -> None:
+    """Also where units would stay on the device."""
+    model, whole = layers(), layers()
+    with fully_shard(model, topology=topology, tau=1.0, budget=10**9) as sharded:
+        for _ in range(2):
+            with sharded.summon_full_params(), torch.no_grad():
+                for parameter in model.parameters():
+                    parameter += topology.rank + 1
+            with torch.no_grad():
+                assert torch.allclose(model(inputs()), whole(inputs()))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                nn.init.zeros_(parameter)
+        model(inputs())
+        assert all(parameter.isnan().all() for parameter in model.parameters())
+
+
 a_state_dict_outlives_the_summoning()
+what_is_written_without_writeback_is_lost()
 if topology.rank == 0:
     print("ok", flush=True)

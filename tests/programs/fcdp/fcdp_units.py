@@ -155,6 +155,16 @@ for held, left in (
             "shards",
             "shards",
         ] and engine.placement()["three"] is not Placement.SHARDS
+with Engine(topology, [one, two, three], tau=1, budget=stays + 4 * whole) as engine:
+    for name in ("one", "two", "three"):
+        engine.load(name, {"w": VALUES})
+    for name in ("three", "two", "one"):
+        use(engine, name, 0)
+    for _ in range(2):  # what the program has looked at, and may have changed, isn't kept
+        engine.gather("one", Phase.STATE)["w"][:] = 7
+        engine.release("one")
+        use(engine, "one", 0)
+        assert engine.placement()["one"] is Placement.DEVICE
 with Engine(topology, [one, two, three]) as engine:
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
