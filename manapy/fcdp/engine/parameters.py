@@ -14,7 +14,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from ..errors import OrderError
+from ..errors import BudgetError, OrderError
 from .arena import Arena, ArenaBlock, Place
 from .messenger import Messenger, Operation
 from .node_window import HostCache
@@ -59,11 +59,16 @@ class Parameters:
             raise OrderError(f"unit '{mine.unit.name}' is gathered already")
         if mine.residence is GatherState.ABSENT:
             self._request(mine, phase)
-        for other in self._next(mine, phase):
-            if other.residence is GatherState.ABSENT and self._is_near(other):
-                self._request(other, phase)
-        mine.residence = GatherState.IN_USE
         mine.looked_at = phase is Phase.STATE
+        before, mine.residence = mine.residence, GatherState.IN_USE  # not evicted for others
+        try:
+            for other in self._next(mine, phase):
+                if other.residence is GatherState.ABSENT and self._is_near(other):
+                    self._request(other, phase)
+        except BudgetError:
+            if self._host is None:  # with messages, which other ranks expect
+                mine.residence = before
+                raise
         assert mine.block is not None
         if mine.arrival is not None:
             mine.arrival.result()

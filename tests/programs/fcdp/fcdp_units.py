@@ -155,11 +155,17 @@ for held, left in (
             "shards",
             "shards",
         ] and engine.placement()["three"] is not Placement.SHARDS
-with Engine(topology, [one, two, three], tau=1, budget=stays + 4 * whole) as engine:
+# a kept unit stays when it is used, though the one to be copied ahead doesn't fit beside it then
+options = {"tau": 1, "budget": stays + 4 * whole, "prefetch": 1, "copies_ahead": True}
+with Engine(topology, [one, two, three], **options) as engine:  # type: ignore[arg-type]
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
     for name in ("three", "two", "one"):
         use(engine, name, 0)
+    activations = engine.hold(3 * whole, "activations")
+    assert list(engine.placement().values()) == [Placement.DEVICE, Placement.HOST, Placement.HOST]
+    use(engine, "one", 0)
+    activations.free()
     for _ in range(2):  # what the program has looked at, and may have changed, isn't kept
         engine.gather("one", Phase.STATE)["w"][:] = 7
         engine.release("one")
