@@ -195,6 +195,17 @@ class Division:
                 "fully_shard values="
             )
 
+    def check_parameters(self) -> None:
+        """Raise SetupError if the module has other parameters than those that are sharded."""
+        ours = {name: parameter for member in self._members for name, parameter in member.parameters.items()}
+        now = dict(self.module.named_parameters())
+        different = next((name for name in [*ours, *now] if ours.get(name) is not now.get(name)), None)
+        if different is not None:
+            raise SetupError(
+                f"parameter {different} has been added, removed or replaced since fully_shard: write into parameters "
+                "(copy_(), load_state_dict() without assign=True)"
+            )
+
     def have_values(self, trainable: bool, buffers: Iterable[str] = ()) -> None:
         """Parameters have been loaded, all or the trainable ones, and these buffers."""
         self.unset -= {name for unit in self.units if unit.trainable or not trainable for name, _ in unit.parameters}

@@ -100,11 +100,19 @@ class _Hooked:
         self.start = 0  # autograd's number for the first node of the call in progress
         self.since = 0  # the same for the call where the backward pass is; 0: at none, or it is computed again
         self.units: list[_Unit] = []
+        self.places: list[tuple[dict[str, nn.Parameter | None], str, nn.Parameter]] = []  # where modules have them
 
     def adopt(self, group: GatherGroup, storages: dict[str, UnitStorage]) -> None:
         """The units that it has now."""
         self.units = [_Unit(member, storages[member.unit.name]) for member in group.members]
         self.trainable = [unit for unit in self.units if unit.member.unit.trainable]
+        ours = {id(parameter) for unit in self.units for parameter in unit.member.parameters.values()}
+        self.places = [
+            (module._parameters, key, parameter)
+            for module in self.module.modules()
+            for key, parameter in module._parameters.items()
+            if id(parameter) in ours
+        ]
         self._memory = {storages[unit.name].identity for unit in self.units}
 
     def holds(self, tensor: torch.Tensor) -> bool:
@@ -171,6 +179,8 @@ class Schedule:
         if any(unit.gathered for group in self._groups for unit in group.units):
             return  # within a forward pass, or whole
         self._division.pieces.check()
+        if not forward:  # a group's own parameters are looked at when it is called
+            self._division.check_parameters()
         if not self._division.is_current and (torch.is_grad_enabled() or not forward):
             self._division.renew()
             self._adopt()
@@ -206,6 +216,8 @@ class Schedule:
         else:
             self._division.check_values()
             self.prepare(forward=True)
+            if any(owner.get(key) is not parameter for owner, key, parameter in group.places):
+                self._division.check_parameters()
             self._gather(group, Phase.FORWARD)
             group.start = _get_sequence_nr()
         if self._policy.param_dtype and self._policy.cast_forward_inputs:
@@ -401,6 +413,7 @@ class Schedule:
         self._summoned, self._written_back = True, writeback
         try:
             yield
+            self._division.check_parameters()
             write_back(
                 self._engine,
                 parts,

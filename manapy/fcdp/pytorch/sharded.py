@@ -200,7 +200,8 @@ class Sharded:
         be read afterwards.
 
         writeback: between steps; what has been changed inside, in the same way on all ranks, is kept. Otherwise changes
-        are lost. Raises SetupError if ranks differ.
+        are lost. Raises SetupError if ranks differ, if a parameter has another shape or type at the end, or another one
+        is in its place; BudgetError if not all of them fit on the device.
         """
         return self._schedule.summoned(writeback)
 

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from manapy.fcdp import Topology
+from manapy.fcdp.errors import SetupError
 
 sys.path.append(str(Path(__file__).resolve().parent))
 from devices import fully_shard, normal  # noqa: E402
@@ -80,7 +82,45 @@ def what_is_written_without_writeback_is_lost() -> None:
         assert all(parameter.isnan().all() for parameter in model.parameters())
 
 
+def parameters_of_other_types_and_other_parameters_are_refused() -> None:
+    model, whole = layers(), layers()
+    state = {name: values + 1 for name, values in whole.state_dict().items()}
+    with fully_shard(model, topology=topology) as sharded:
+        with (
+            pytest.raises(SetupError, match="parameter 1.bias has another type than before"),
+            sharded.summon_full_params(writeback=True),
+        ):
+            model[1].bias.data = model[1].bias.data.double()
+        with torch.no_grad():
+            assert torch.allclose(model(inputs()), whole(inputs()))
+        for writeback in (True, False):
+            own = model[1].bias
+            with (
+                pytest.raises(SetupError, match="parameter 1.bias has been added, removed or replaced since fully"),
+                sharded.summon_full_params(writeback=writeback),
+            ):
+                model[1].bias = nn.Parameter(torch.ones(WIDTH))
+            for use in (lambda: model(inputs()), lambda: sharded.save("nowhere")):
+                with pytest.raises(SetupError, match="parameter 1.bias has been added"):
+                    use()
+            model[1].bias = own
+        parameters = [(layer, dict(layer._parameters)) for layer in model]
+        with (
+            pytest.raises(SetupError, match="parameter 0.weight has been added"),
+            sharded.summon_full_params(writeback=True),
+        ):
+            model.load_state_dict(state, assign=True)
+        for layer, own_parameters in parameters:
+            layer._parameters.update(own_parameters)
+        with sharded.summon_full_params(writeback=True):
+            model.load_state_dict(state)
+        whole.load_state_dict(state)
+        with torch.no_grad():
+            assert torch.allclose(model(inputs()), whole(inputs()))
+
+
 a_state_dict_outlives_the_summoning()
 what_is_written_without_writeback_is_lost()
+parameters_of_other_types_and_other_parameters_are_refused()
 if topology.rank == 0:
     print("ok", flush=True)
