@@ -24,11 +24,10 @@ def owned(layout: Layout, strategy: Strategy) -> int:
 
 
 def scratch(units: Sequence[Unit], layouts: Sequence[Layout]) -> int:
-    """Bytes to receive gradients into."""
-    return max(
-        (layout.slice * _itemsize(unit) for unit, layout in zip(units, layouts, strict=True) if unit.trainable),
-        default=0,
-    )
+    """Bytes to receive gradients into: whole elements of each type."""
+    sizes = [(layout.slice, _itemsize(unit)) for unit, layout in zip(units, layouts, strict=True) if unit.trainable]
+    longest = max((itemsize for _, itemsize in sizes), default=1)
+    return -(-max((elements * itemsize for elements, itemsize in sizes), default=0) // longest) * longest
 
 
 def resident(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy) -> int:

@@ -119,8 +119,27 @@ def parameters_of_other_types_and_other_parameters_are_refused() -> None:
             assert torch.allclose(model(inputs()), whole(inputs()))
 
 
+def units_of_two_types_are_trained() -> None:
+    """Slices of 11 elements of 4 bytes each, and smaller ones of 8 bytes."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.narrow, self.wide = nn.Parameter(torch.ones(43)), nn.Parameter(torch.ones(3).double())
+
+        def forward(self) -> torch.Tensor:
+            return self.narrow.sum() + self.wide.square().sum()
+
+    one_node = Topology(ranks_per_node=4)
+    with fully_shard(Mixed(), topology=one_node) as sharded:
+        sharded.module().backward()
+        assert sharded.clip_grad_norm_(1e9).item() == pytest.approx((43 + 3 * 4) ** 0.5)
+    one_node.close()
+
+
 a_state_dict_outlives_the_summoning()
 what_is_written_without_writeback_is_lost()
 parameters_of_other_types_and_other_parameters_are_refused()
+units_of_two_types_are_trained()
 if topology.rank == 0:
     print("ok", flush=True)
