@@ -63,9 +63,10 @@ class Alarm:
         return result
 
     def spread(self, error: BaseException) -> None:
-        """Tell all other ranks that this one has failed. Does nothing if a failure is known already."""
+        """Tell all other ranks that this one has failed. Does nothing if a failure is known already, or after close():
+        no rank waits there any more."""
         with self._lock:
-            if self._error is not None:
+            if self._error is not None or self._comm == MPI.COMM_NULL:
                 return
             text = str(error) if isinstance(error, FcdpError) else f"{type(error).__name__}: {error}".removesuffix(": ")
             self._fail(RemoteError(f"rank {self._comm.rank} has failed: {text}"))

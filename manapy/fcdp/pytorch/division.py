@@ -19,6 +19,7 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from ...core.units import amount
+from ..engine import budget
 from ..engine.collective_errors import agreed
 from ..engine.engine import Engine
 from ..engine.node_window import HostCache
@@ -79,11 +80,7 @@ class Division:
         return groups
 
     def _engine(self) -> Engine:
-        layouts = {
-            member.unit.name: Layout(member.unit.size, self._topology.nodes, self._topology.ranks_per_node)
-            for member in self._members
-        }
-        self.storages = self._storages({name: layout.padded for name, layout in layouts.items()})
+        self.storages = self._storages({unit.name: self._layout(unit).padded for unit in self.units})
         self._trainable = [
             (parameter, member.unit.trainable) for member in self._members for parameter in member.parameters.values()
         ]
@@ -96,6 +93,9 @@ class Division:
             else None
         )
         return engine
+
+    def _layout(self, unit: Unit) -> Layout:
+        return Layout(unit.size, self._topology.nodes, self._topology.ranks_per_node)
 
     def _lock(self, device: Device, host: HostCache) -> bool:
         """Collective. Let the device copy from the node's window itself. False where it can't, which one rank says: its
@@ -228,6 +228,10 @@ class Division:
         )
         if any(names != flags[0] for names in flags):
             raise SetupError("requires_grad is not the same on all ranks")
+        # what can fail is tried before the old engine ends
+        units = [member.unit for group in groups for member in group.members]
+        layouts = [self._layout(unit) for unit in units]
+        agreed(before, lambda: budget.check(units, layouts, before.strategy, self._options["budget"]))
         self.__exit__(None, None, None)
         self.groups = groups
         self.engine = self._engine()

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from manapy.fcdp import Topology
-from manapy.fcdp.errors import SetupError
+from manapy.fcdp.errors import BudgetError, OrderError, SetupError
 
 sys.path.append(str(Path(__file__).resolve().parent))
 from devices import fully_shard, normal  # noqa: E402
@@ -137,9 +137,39 @@ def units_of_two_types_are_trained() -> None:
     one_node.close()
 
 
+def a_division_that_does_not_fit_changes_nothing() -> None:
+    model, whole = layers().requires_grad_(False), layers()
+    model[0].requires_grad_(True)
+    # bytes: a buffer of 192, shards of 92 and gradients of 92 for each layer, one layer and its gradient of 368
+    with fully_shard(model, topology=topology, budget=1400) as sharded:
+        optimizer = sharded.shard_optimizer(lambda shards: torch.optim.SGD([shards["0.weight"]], lr=0.1))
+        model.requires_grad_(True)
+        with pytest.raises(BudgetError, match="are missing"):
+            model(inputs())
+        model[1:].requires_grad_(False)
+        assert torch.allclose(model(inputs()), whole(inputs()))
+        step(sharded, optimizer)
+    for error in (SetupError("no engine"), None):
+        model = layers()
+        with pytest.raises(OrderError if error is None else SetupError):
+            with fully_shard(model, topology=topology) as sharded:
+                model[0].requires_grad_(False)
+                sharded._division._engine = fails
+                try:
+                    model(inputs())
+                except SetupError:
+                    if error:
+                        raise
+
+
+def fails() -> Any:
+    raise SetupError("no engine")
+
+
 a_state_dict_outlives_the_summoning()
 what_is_written_without_writeback_is_lost()
 parameters_of_other_types_and_other_parameters_are_refused()
 units_of_two_types_are_trained()
+a_division_that_does_not_fit_changes_nothing()
 if topology.rank == 0:
     print("ok", flush=True)
