@@ -24,8 +24,9 @@ ARRAY = {"array": True}  # an entry that is elementwise
 class SavedOptimizers:
     """All optimizers of a training, as state/save_load.py wants one."""
 
-    def __init__(self, pieces: Pieces) -> None:
-        self._pieces = pieces
+    def __init__(self, pieces: Pieces, trainable: bool) -> None:
+        """trainable: leave out what they keep for frozen parameters, which isn't saved then, and stays as it is."""
+        self._pieces, self._trainable = pieces, trainable
 
     def state(self) -> OptimizerState:
         """A copy. Raises StateError if something kept for a parameter is neither elementwise nor a number."""
@@ -62,6 +63,10 @@ class SavedOptimizers:
             found = {}
             for number, values in enumerate(parameters_of(optimizer)):
                 piece = pieces[id(values)]
+                if self._leaves_out(piece):
+                    if values in optimizer.state:
+                        found[number] = optimizer.state[values]
+                    continue
                 entry = {
                     key: self._value(piece, state.arrays.get(piece.unit, {}).get(key), value)
                     for key, value in entries.get(piece.name, {}).items()
@@ -81,8 +86,12 @@ class SavedOptimizers:
         return [
             (piece, optimizer.state.get(piece.values, {}))
             for piece in self._pieces
+            if not self._leaves_out(piece)
             for optimizer in self._pieces.optimizers
         ]
+
+    def _leaves_out(self, piece: Piece) -> bool:
+        return self._trainable and not piece.values.requires_grad
 
     @staticmethod
     def _value(piece: Piece, array: np.ndarray | None, value: Any) -> Any:

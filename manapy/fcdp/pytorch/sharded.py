@@ -220,7 +220,7 @@ class Sharded:
         save_load.save(
             self.engine,
             directory,
-            optimizer=self._saved(optimizer),
+            optimizer=self._saved(optimizer, trainable),
             buffers=self._buffers(),
             generators=generators,
             extra=extra,
@@ -250,7 +250,12 @@ class Sharded:
         buffers = self._buffers()
         options: Any = {"trainable": trainable, "local_weights": local_weights, "name_of": _own_name}
         extra = save_load.load(
-            self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, **options
+            self.engine,
+            directory,
+            optimizer=self._saved(optimizer, trainable),
+            buffers=buffers,
+            generators=generators,
+            **options,
         )
         for name, buffer in self._division.module.named_buffers():
             buffer.copy_(to_tensor(buffers[name]))
@@ -271,8 +276,9 @@ class Sharded:
         self._division.check_values()
         save_load.export(self.engine, file, trainable=trainable, name_of=_own_name)
 
-    def _saved(self, wanted: bool) -> SavedOptimizers | None:
-        return SavedOptimizers(self._division.pieces) if wanted and self._division.pieces.optimizers else None
+    def _saved(self, wanted: bool, trainable: bool) -> SavedOptimizers | None:
+        pieces = self._division.pieces
+        return SavedOptimizers(pieces, trainable) if wanted and pieces.optimizers else None
 
     def _buffers(self) -> dict[str, np.ndarray]:
         return {name: to_numpy(buffer) for name, buffer in self._division.module.named_buffers()}

@@ -135,7 +135,8 @@ def load(
     index = agreed(engine, lambda: state_index.read(source))
     parts = agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
     own = _without_frozen(parts) if local_weights else parts
-    mine = agreed(engine, lambda: prepare(index, own, optimizer is not None, buffers or {}, name_of, source))
+    optimized = parts if optimizer is not None else None
+    mine = agreed(engine, lambda: prepare(index, own, optimized, buffers or {}, name_of, source))
     agreed(engine, lambda: files.read(source, index, mine.wants))
     states = agreed(engine, lambda: _states(engine, index, generators or {}, source))
     if local_weights:
@@ -209,7 +210,7 @@ def load_file(
     index = agreed(engine, lambda: files.plain(source))
     parts = agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
     own = _without_frozen(parts) if local_weights else parts
-    mine = prepare(index, own, False, {}, name_of, source)
+    mine = prepare(index, own, None, {}, name_of, source)
     agreed(engine, lambda: files.read(source.parent, index, mine.wants))
     if local_weights:
         _load_frozen(engine, source.parent, index, parts, name_of)
@@ -230,7 +231,7 @@ def _load_frozen(engine: Engine, source: Path, index: Index, parts: Sequence[Par
                 wanted = prepare(
                     index,
                     [replace(part, start=start, values=np.zeros(stop - start, part.unit.dtype))],
-                    False,
+                    None,
                     {},
                     name_of,
                     source,

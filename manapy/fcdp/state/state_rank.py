@@ -100,21 +100,21 @@ class Reading:
 def prepare(
     index: Index,
     parts: Sequence[Part],
-    with_optimizer: bool,
+    optimized: Sequence[Part] | None,
     buffers: Mapping[str, np.ndarray],
     name_of: Naming,
     where: Path,
 ) -> Reading:
-    """Prepare to read a state whose parameters are those of the parts. Raises StateError if the optimizer's arrays or
-    buffers are missing or others."""
-    if with_optimizer and index.optimizer is None:
+    """Prepare to read a state whose parameters are those of the parts, and what an optimizer keeps for some, None
+    without an optimizer. Raises StateError if the optimizer's arrays or buffers are missing or others."""
+    if optimized is not None and index.optimizer is None:
         raise StateError(f"{where}: there is no state of an optimizer")
-    names = optimizer_arrays(index) if with_optimizer else []
     mine = Reading()
     for part in parts:
         mine.values[part.unit.name] = np.zeros_like(part.values)
         mine.wants += _wants("parameter", part, mine.values[part.unit.name], name_of)
-        for name in names:
+    for part in optimized or ():
+        for name in optimizer_arrays(index):
             dtype = _dtype(index, f"optimizer/{name}", part, name_of, where)
             if dtype is not None:
                 values = np.zeros(part.values.shape, dtype)

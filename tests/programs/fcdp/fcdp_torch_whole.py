@@ -166,10 +166,35 @@ def fails() -> Any:
     raise SetupError("no engine")
 
 
+def what_has_been_frozen_is_saved_and_loaded() -> None:
+    for trainable, local_weights in ((True, False), (False, True), (False, False)):
+        with directory() as place, fully_shard(layers(), topology=topology) as sharded:
+            optimizer = sharded.shard_optimizer(adam)
+            step(sharded, optimizer)
+            sharded.module[0].requires_grad_(False)
+            step(sharded, optimizer)
+            sharded.save(place / "state", trainable=trainable)
+            sharded.save(place / "full")
+            losses = []
+            for saved in ("state", "full"):
+                sharded.load(place / saved, trainable=trainable, local_weights=local_weights)
+                moments = [kept["exp_avg"].clone() for kept in optimizer.state.values()]
+                assert len(moments) == 6
+                step(sharded, optimizer)
+                with sharded.summon_full_params():
+                    losses.append(sum(values.sum().item() for values in sharded.module.state_dict().values()))
+                sharded.module[0].requires_grad_(True)  # its moments are still there
+                step(sharded, optimizer)
+                assert all(kept["exp_avg"].shape == kept["exp_avg_sq"].shape for kept in optimizer.state.values())
+                sharded.module[0].requires_grad_(False)
+            assert local_weights or trainable or losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 a_state_dict_outlives_the_summoning()
 what_is_written_without_writeback_is_lost()
 parameters_of_other_types_and_other_parameters_are_refused()
 units_of_two_types_are_trained()
 a_division_that_does_not_fit_changes_nothing()
+what_has_been_frozen_is_saved_and_loaded()
 if topology.rank == 0:
     print("ok", flush=True)
