@@ -408,10 +408,10 @@ class Schedule:
                 "summon_full_params() is allowed only outside the forward and the backward pass, and not inside itself"
             )
         parts = self._engine.parts() if writeback else []
-        for group in self._groups:
-            self._gather(group, Phase.STATE)
-        self._summoned, self._written_back = True, writeback
         try:
+            for group in self._groups:
+                self._gather(group, Phase.STATE)
+            self._summoned, self._written_back = True, writeback
             yield
             self._division.check_parameters()
             write_back(

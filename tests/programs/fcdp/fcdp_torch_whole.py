@@ -140,7 +140,7 @@ def units_of_two_types_are_trained() -> None:
 def a_division_that_does_not_fit_changes_nothing() -> None:
     model, whole = layers().requires_grad_(False), layers()
     model[0].requires_grad_(True)
-    # bytes: a buffer of 192, shards of 92 and gradients of 92 for each layer, one layer and its gradient of 368
+    # bytes: a buffer of 184, shards of 92 and gradients of 92 for each layer, one layer and its gradient of 368
     with fully_shard(model, topology=topology, budget=1400) as sharded:
         optimizer = sharded.shard_optimizer(lambda shards: torch.optim.SGD([shards["0.weight"]], lr=0.1))
         model.requires_grad_(True)
@@ -164,6 +164,19 @@ def a_division_that_does_not_fit_changes_nothing() -> None:
 
 def fails() -> Any:
     raise SetupError("no engine")
+
+
+def a_summoning_that_does_not_fit_changes_nothing() -> None:
+    model, whole = layers(), layers()
+    # bytes: all but the three layers of 368 need 736
+    with fully_shard(model, topology=topology, strategy="zero3", budget=1700) as sharded:
+        stays = sharded.engine.arena.used
+        for _ in range(2):
+            with pytest.raises(BudgetError, match="are missing"), sharded.summon_full_params():
+                pass
+            assert sharded.engine.arena.used == stays
+            with torch.no_grad():
+                assert torch.allclose(model(inputs()), whole(inputs()))
 
 
 def what_has_been_frozen_is_saved_and_loaded() -> None:
@@ -195,6 +208,7 @@ what_is_written_without_writeback_is_lost()
 parameters_of_other_types_and_other_parameters_are_refused()
 units_of_two_types_are_trained()
 a_division_that_does_not_fit_changes_nothing()
+a_summoning_that_does_not_fit_changes_nothing()
 what_has_been_frozen_is_saved_and_loaded()
 if topology.rank == 0:
     print("ok", flush=True)
