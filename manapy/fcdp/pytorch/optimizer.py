@@ -55,6 +55,7 @@ class Pieces:
     def __init__(self, engine: Engine) -> None:
         self.optimizers: list[Optimizer] = []
         self._stepped: list[Optimizer] = []
+        self._stepping: Optimizer | None = None  # is in step(), or has raised there
         self._of: dict[str, Piece] = {}
         self.place(engine)
 
@@ -100,8 +101,13 @@ class Pieces:
         return optimizer
 
     def check(self) -> None:
-        """Raise OrderError if some optimizers have stepped and others not: caches wouldn't know that they are out of
-        date."""
+        """Raise OrderError if some optimizers have stepped and others not, or one has raised: caches wouldn't know that
+        they are out of date."""
+        if self._stepping is not None:
+            raise OrderError(
+                f"{type(self._stepping).__name__}.step() has raised an exception, and values may be partly changed: "
+                "end the step with discard() on all ranks"
+            )
         if self._stepped:
             raise OrderError(
                 f"{len(self._stepped)} of {len(self.optimizers)} optimizers have stepped: call step() of each, or end "
@@ -110,7 +116,10 @@ class Pieces:
 
     def end_step(self) -> None:
         """Without those that haven't stepped."""
-        if self._stepped:
+        if self._stepped or self._stepping is not None:
+            if self._stepping is not None:
+                self._without_gradients(self._stepping)
+            self._stepping = None
             self._stepped.clear()
             self._engine.updated()
 
@@ -120,18 +129,26 @@ class Pieces:
                 "gradients are incomplete: call step() after the step's last backward(), outside no_sync(), and "
                 "without a closure that calls backward()"
             )
+        if self._stepping is not None:
+            self.check()
         if optimizer in self._stepped:
             raise OrderError(f"{type(optimizer).__name__} has stepped already, but other optimizers have not")
+        self._stepping = optimizer
         gradients = {id(piece.values): piece.gradient for piece in self}
         for values in parameters_of(optimizer):
             values.grad = gradients[id(values)]
 
     def _detach(self, optimizer: Optimizer, *_: Any) -> None:
-        for values in parameters_of(optimizer):
-            values.grad = None
+        self._without_gradients(optimizer)
+        self._stepping = None
         self._stepped.append(optimizer)
         if len(self._stepped) == len(self.optimizers):
             self.end_step()
+
+    @staticmethod
+    def _without_gradients(optimizer: Optimizer) -> None:
+        for values in parameters_of(optimizer):
+            values.grad = None
 
 
 def _elements(flat: np.ndarray | None, span: Span | None) -> torch.Tensor | None:

@@ -203,6 +203,46 @@ def what_has_been_frozen_is_saved_and_loaded() -> None:
             assert local_weights or trainable or losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+class Breaks(torch.optim.SGD):
+    """Raises after its first parameter."""
+
+    broken = False
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for number, values in enumerate(value for group in self.param_groups for value in group["params"]):
+            if self.broken and number:
+                raise ZeroDivisionError
+            if values.grad is not None:
+                values -= 0.1 * values.grad
+
+
+def an_optimizer_breaks() -> None:
+    """Ranks then compute with the values that there are."""
+    for strategy in ("fcdp", "zero3"):
+        model = layers()
+        with fully_shard(model, topology=topology, strategy=strategy) as sharded:
+            optimizer = sharded.shard_optimizer(lambda shards: Breaks(shards.values(), lr=0.1))
+            optimizer.broken = True
+            with pytest.raises(ZeroDivisionError):
+                step(sharded, optimizer)
+            for use in (lambda: model(inputs()), optimizer.step, lambda: sharded.save("nowhere")):
+                with pytest.raises(OrderError, match="Breaks.step\\(\\) has raised an exception"):
+                    use()
+            sharded.discard()
+            optimizer.broken = False
+            assert all(values.grad is None for group in optimizer.param_groups for values in group["params"])
+            with sharded.summon_full_params():
+                whole = layers()
+                whole.load_state_dict(model.state_dict())
+            shard = next(iter(sharded.engine.shards))
+            assert (torch.from_numpy(shard.values) == 0).sum() < shard.values.size
+            gathered = torch.cat([parameter.detach().flatten() for parameter in whole[0].parameters()])
+            piece = gathered[shard.start : shard.start + shard.values.size].cpu()
+            assert torch.equal(piece, torch.from_numpy(shard.values)[: len(piece)])
+            step(sharded, optimizer)
+
+
 a_state_dict_outlives_the_summoning()
 what_is_written_without_writeback_is_lost()
 parameters_of_other_types_and_other_parameters_are_refused()
@@ -210,5 +250,6 @@ units_of_two_types_are_trained()
 a_division_that_does_not_fit_changes_nothing()
 a_summoning_that_does_not_fit_changes_nothing()
 what_has_been_frozen_is_saved_and_loaded()
+an_optimizer_breaks()
 if topology.rank == 0:
     print("ok", flush=True)
