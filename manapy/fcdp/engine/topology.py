@@ -38,7 +38,10 @@ class Topology:
         agree(self.comm, _check_threads())
         shared = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         wanted, error = _wanted(ranks_per_node)
-        self.node = shared.Split(shared.rank // wanted, key=self.rank) if wanted else shared
+        self.node = shared
+        if wanted:
+            self.node = shared.Split(shared.rank // wanted, key=self.rank)
+            shared.Free()
         self.local, self.ranks_per_node = self.node.rank, self.node.size
         leaders = self.comm.allgather(self.node.bcast(self.rank))  # of each rank, the lowest rank of its node
         self._members = [
@@ -52,6 +55,12 @@ class Topology:
             error = TopologyError(f"all nodes need the same number of ranks: {counts}")
         agree(self.comm, error)
         self.cross = self.comm.Split(self.local, key=self.node_index)
+
+    def close(self) -> None:
+        """Collective, where nobody has failed. Give back the communicators, of which MPI has some thousand; engines on
+        them have ended."""
+        for comm in (self.cross, self.node, self.comm):
+            comm.Free()
 
     def rank_of(self, node: int, local: int) -> int:
         """The rank at a place."""

@@ -82,6 +82,8 @@ def fully_shard(
         with Division(module, ranks, units, policy, device, options) as division, refused(module.parameters()):
             division.fill(values)
             yield Sharded(division, Schedule(division, policy))
+        if topology is None:
+            ranks.close()
 
     return _Block(module, block())
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from manapy.fcdp import Topology
 from manapy.fcdp.errors import BudgetError, OrderError, SetupError
+from manapy.fcdp.mpi import MPI
 
 sys.path.append(str(Path(__file__).resolve().parent))
 from devices import fully_shard, normal  # noqa: E402
@@ -243,6 +244,15 @@ def an_optimizer_breaks() -> None:
             step(sharded, optimizer)
 
 
+def communicators_are_given_back() -> None:
+    """MPICH has 2048 of them. A topology that the program has made stays open."""
+    for _ in range(700):
+        Topology(ranks_per_node=2).close()
+    with fully_shard(layers()) as sharded:
+        own = sharded.engine.topology
+    assert MPI.COMM_NULL in (own.comm, own.node, own.cross) and topology.comm != MPI.COMM_NULL
+
+
 a_state_dict_outlives_the_summoning()
 what_is_written_without_writeback_is_lost()
 parameters_of_other_types_and_other_parameters_are_refused()
@@ -251,5 +261,6 @@ a_division_that_does_not_fit_changes_nothing()
 a_summoning_that_does_not_fit_changes_nothing()
 what_has_been_frozen_is_saved_and_loaded()
 an_optimizer_breaks()
+communicators_are_given_back()
 if topology.rank == 0:
     print("ok", flush=True)
