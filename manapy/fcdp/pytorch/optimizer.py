@@ -185,11 +185,11 @@ def refused(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 def _check_elementwise(optimizer: Optimizer) -> None:
     """Raise SetupError if a vector is treated otherwise than its halves: ranks have pieces of parameters. Tried, with
-    other parameters in the optimizer's first group."""
+    other parameters, in each of the optimizer's groups that differs from the others by more than a rate."""
 
-    def after_steps(*pieces: torch.Tensor) -> torch.Tensor:
+    def after_steps(settings: dict[str, Any], *pieces: torch.Tensor) -> torch.Tensor:
         probe = object.__new__(type(optimizer))
-        group = {**optimizer.param_groups[0], "params": [nn.Parameter(piece.clone()) for piece in pieces], "lr": 0.1}
+        group = {**settings, "params": [nn.Parameter(piece.clone()) for piece in pieces], "lr": 0.1}
         probe.__dict__ = {**optimizer.__dict__, "state": defaultdict(dict), "param_groups": [group]}
         for slope in (1.0, 5.0, -2.0):
             for values in group["params"]:
@@ -198,10 +198,17 @@ def _check_elementwise(optimizer: Optimizer) -> None:
         return torch.cat([values.detach() for values in group["params"]])
 
     vector = torch.linspace(-1, 3, 8)
+    kinds = {
+        repr([(key, value) for key, value in group.items() if key not in ("params", "param_names", "lr")]): group
+        for group in optimizer.param_groups
+    }
     error = None
     try:
-        if not torch.allclose(after_steps(vector), after_steps(*vector.split(4)), rtol=1e-4, atol=1e-4):
-            error = "it treats a parameter as a whole"
+        for group in kinds.values():
+            if not torch.allclose(
+                after_steps(group, vector), after_steps(group, *vector.split(4)), rtol=1e-4, atol=1e-4
+            ):
+                error = "it treats a parameter as a whole"
     except Exception as raised:  # what an optimizer of any kind may raise
         error = f"{type(raised).__name__}: {raised}"
     if error:

@@ -244,6 +244,29 @@ def an_optimizer_breaks() -> None:
             step(sharded, optimizer)
 
 
+class HalfWhole(torch.optim.SGD):
+    """Treats the parameters of some groups as a whole."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for values in group["params"]:
+                if values.grad is not None:
+                    values -= 0.1 * (values.grad / values.grad.norm() if group["whole"] else values.grad)
+
+
+def every_group_of_an_optimizer_is_tried() -> None:
+    def make(shards: dict[str, nn.Parameter]) -> torch.optim.Optimizer:
+        groups = [{"params": [values], "whole": name == "1.bias"} for name, values in shards.items()]
+        return HalfWhole(groups, lr=0.1)
+
+    with (
+        fully_shard(layers(), topology=topology) as sharded,
+        pytest.raises(SetupError, match="HalfWhole can't work on shards, .* as a whole"),
+    ):
+        sharded.shard_optimizer(make)
+
+
 def communicators_are_given_back() -> None:
     """MPICH has 2048 of them. A topology that the program has made stays open."""
     for _ in range(700):
@@ -261,6 +284,7 @@ a_division_that_does_not_fit_changes_nothing()
 a_summoning_that_does_not_fit_changes_nothing()
 what_has_been_frozen_is_saved_and_loaded()
 an_optimizer_breaks()
+every_group_of_an_optimizer_is_tried()
 communicators_are_given_back()
 if topology.rank == 0:
     print("ok", flush=True)
