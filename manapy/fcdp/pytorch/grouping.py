@@ -22,6 +22,7 @@ from torch import nn
 from ..engine.units import Unit
 from ..errors import SetupError
 
+FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # those that numpy and ml_dtypes have, too
 TRAINABLE = (torch.float32, torch.float64)  # types in which gradients can be summed and optimizers step
 Units = Callable[[nn.Module], Iterable[nn.Module]]
 
@@ -129,6 +130,8 @@ def _check(name: str, parameter: nn.Parameter) -> None:
         raise SetupError(f"parameter {name} is on {parameter.device}: only CPUs and CUDA can be used")
     if not parameter.dtype.is_floating_point:
         raise SetupError(f"parameter {name} is of type {kind}: parameters must be floating-point numbers")
+    if parameter.dtype not in FLOATING:
+        raise SetupError(f"parameter {name} is of type {kind}: frozen parameters must have 16, 32 or 64 bits")
     if parameter.requires_grad and parameter.dtype not in TRAINABLE:
         raise SetupError(
             f"parameter {name} is {kind}: trainable parameters must be float32 or float64;"

@@ -115,6 +115,12 @@ def test_nested_choices_go_to_the_innermost() -> None:
             ),
             "parameter codes is of type int8",
         ),
+        (
+            lambda model: model.register_parameter(
+                "codes", nn.Parameter(torch.zeros(2).to(torch.float8_e4m3fn), requires_grad=False)
+            ),
+            "parameter codes is of type float8_e4m3fn: frozen parameters must have 16, 32 or 64 bits",
+        ),
     ],
 )
 def test_what_cannot_be_sharded_is_named(change: object, error: str) -> None:
