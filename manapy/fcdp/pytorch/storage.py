@@ -44,6 +44,7 @@ def peek(tensor: torch.Tensor, dtype: str) -> np.ndarray:
 class UnitStorage:
     """A place (arena.py) that parameters can be shown in."""
 
+    @torch.inference_mode(False)  # what is made in inference_mode has no gradients, and can't be written to elsewhere
     def __init__(self, member: Member, elements: int, place: torch.device | None = None) -> None:
         """elements: of the unit with its padding; place: where, None for host memory. The parameters keep their own
         memory until hide()."""
@@ -51,7 +52,6 @@ class UnitStorage:
         flat = torch.empty(elements, dtype=dtype, device=place)
         self._storage = flat.untyped_storage()
         self._nbytes = self._storage.nbytes()
-        # once: what is made in inference_mode can't be written to elsewhere
         self._bytes = torch.empty(0, dtype=torch.uint8, device=place).set_(self._storage, 0, (self._nbytes,), (1,))
         pieces = flat[: member.unit.size].split([parameter.numel() for parameter in member.parameters.values()])
         self._nothing = torch.full((), torch.nan, dtype=dtype, device=place)

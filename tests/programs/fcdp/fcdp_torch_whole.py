@@ -138,6 +138,17 @@ def units_of_two_types_are_trained() -> None:
     one_node.close()
 
 
+def a_division_is_made_in_inference_mode() -> None:
+    model = layers()
+    with fully_shard(model, topology=topology) as sharded:
+        optimizer = sharded.shard_optimizer(adam)
+        model[0].requires_grad_(False)
+        with torch.inference_mode():
+            sharded.invalidate()
+        for _ in range(2):
+            step(sharded, optimizer)
+
+
 def a_division_that_does_not_fit_changes_nothing() -> None:
     model, whole = layers().requires_grad_(False), layers()
     model[0].requires_grad_(True)
@@ -280,6 +291,7 @@ a_state_dict_outlives_the_summoning()
 what_is_written_without_writeback_is_lost()
 parameters_of_other_types_and_other_parameters_are_refused()
 units_of_two_types_are_trained()
+a_division_is_made_in_inference_mode()
 a_division_that_does_not_fit_changes_nothing()
 a_summoning_that_does_not_fit_changes_nothing()
 what_has_been_frozen_is_saved_and_loaded()
