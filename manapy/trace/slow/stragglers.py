@@ -126,7 +126,7 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
                 "its host's clock rate and processors with the others'",
             )
         )
-    if uneven >= SHARE * window and not found:
+    if uneven >= SHARE * window > 0 and not found:
         evidence = (
             *evidence,
             f"the last rank to reach a collective keeps changing: {uneven / window:.0%} of the time is lost to unequal"
