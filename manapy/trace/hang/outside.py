@@ -30,7 +30,10 @@ def find(search: Suspects) -> None:
         direct = search.waiting.on(rank)
         if all(call.any and not call.polling or want.any for call, want in direct):
             others = {r for call, want in direct for r in want.ranks} - {rank}
-            if any(r not in search.graph.deadlocked and r not in search.accused for r in others):
+            others -= search.graph.deadlocked | search.accused
+            if all(want.known for call, _ in direct for want in call.wants):
+                others -= search.waiting.behind(rank)  # they wait for this one, like those who wait for any of them
+            if others:
                 continue  # any of several ranks would suffice; this is one of them
         call, want = direct[0]
         known = search.trace.ranks.get(rank)

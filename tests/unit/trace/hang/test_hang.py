@@ -1113,6 +1113,25 @@ def test_the_groups_of_an_inter_communicator_name_the_root_differently(op: Op) -
     assert (found.state, found.rank) == (State.LATE, 3), found.sentence
 
 
+@pytest.mark.parametrize("computing", [{3}, {2, 3}])
+def test_the_last_worker_of_a_master_is_late(computing: set[int]) -> None:
+    """The master takes results of any worker. While several compute, it is unknown for which one it waits."""
+    job = Builder(4)
+    for rank in range(4):
+        job.call(rank, Op.BARRIER, 0, STEP)
+    job.call(0, Op.RECV, 2 * STEP, peer=ANY, tag=1)
+    for rank in (1, 2, 3):
+        if rank in computing:
+            job.ranks[rank] = replace(job.ranks[rank], doing="computes")
+        else:
+            job.call(rank, Op.RECV, 2 * STEP, peer=0, tag=2)
+    found = only(verdicts(job.trace(30 * SECOND)))
+    if len(computing) == 1:
+        assert (found.state, found.cause, found.rank) == (State.LATE, Cause.COMPUTE, 3), found.sentence
+    else:
+        assert found.state is State.HEALTHY, found.sentence
+
+
 def test_a_waitany_with_more_requests_than_records_is_no_part_of_a_deadlock() -> None:
     """What it waits for may be one of the requests that were not recorded."""
     for cut in (Flag.CUT, 0):
