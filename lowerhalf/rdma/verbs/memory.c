@@ -123,34 +123,43 @@ static bool give_back_mrs(const struct ibv_pd *pd) {
     return any;
 }
 
-/* Repeats `verb` if it fails and registrations on backups can be released. */
-#define REGISTER(pd, verb)                                                                                             \
+/* libibverbs may register by its own public verbs: its ibv_reg_mr jumps to ibv_reg_mr_iova2, and so to ours. Only the
+ * verb that the program has called records the region. */
+static __thread bool registering;
+
+/* Calls `verb`, again if it fails and registrations on backups can be released. Records the region. */
+#define REGISTER(pd, verb, asked)                                                                                      \
     ({                                                                                                                 \
+        bool within_ = registering;                                                                                    \
+        registering = true;                                                                                            \
         struct ibv_mr *mr_ = (verb);                                                                                   \
-        mr_ || !give_back_mrs(pd) ? mr_ : (verb);                                                                      \
+        if (!mr_ && !within_ && give_back_mrs(pd))                                                                     \
+            mr_ = (verb);                                                                                              \
+        registering = within_;                                                                                         \
+        within_ ? mr_ : record_mr(pd, mr_, asked);                                                                     \
     })
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) {
     shift_memory_t asked = {.address = addr, .length = length, .iova = (uintptr_t)addr, .access = access};
-    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr(pd, addr, length, access)), &asked);
+    return REGISTER(pd, shift_real()->reg_mr(pd, addr, length, access), &asked);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access) {
     shift_memory_t asked = {.address = addr, .length = length, .iova = iova, .access = access};
-    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access)), &asked);
+    return REGISTER(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access), &asked);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                        unsigned int access) {
     shift_memory_t asked = {.address = addr, .length = length, .iova = iova, .access = (int)access};
-    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access)), &asked);
+    return REGISTER(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access), &asked);
 }
 
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                                         int access) {
     shift_memory_t asked = {
         .length = length, .iova = iova, .access = access, .dmabuf = true, .fd = fd, .offset = offset};
-    return record_mr(pd, shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access), &asked);
+    return REGISTER(pd, shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access), &asked);
 }
 
 static void forget_mr(struct ibv_mr *mr) {

@@ -91,6 +91,11 @@ typedef struct qp {
     int draft_error;
 } qp_t;
 
+typedef struct region {
+    struct ibv_mr mr;
+    struct region *next;
+} region_t;
+
 typedef struct context {
     struct verbs_context v;
     bool instant;
@@ -99,6 +104,7 @@ typedef struct context {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ibv_device devices[MAX_DEVICES];
 static qp_t *qps;
+static region_t *regions;
 static bool instant;
 static const char *sysfs; /* NULLVERBS_SYSFS: the devices look like Soft-RoCE's */
 static uint32_t last_number = 0x100;
@@ -802,10 +808,29 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 
 
 /* ---- memory ---- */
 
+static unsigned domains[MAX_DEVICES];
+
+static void count_domain(const struct ibv_device *device, int by) {
+    pthread_mutex_lock(&lock);
+    domains[device - devices] += (unsigned)by;
+    pthread_mutex_unlock(&lock);
+}
+
+unsigned nullverbs_domains(const char *device) {
+    unsigned n = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < device_count; i++)
+        n += strcmp(devices[i].name, device) == 0 ? domains[i] : 0;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {
     domain_t *p = refused("alloc_pd") ? NULL : calloc(1, sizeof *p);
-    if (p)
+    if (p) {
         p->pd.context = context;
+        count_domain(context->device, 1);
+    }
     return p ? &p->pd : NULL;
 }
 
@@ -813,6 +838,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd) {
     domain_t *p = (domain_t *)pd;
     if (p->users)
         return EBUSY;
+    count_domain(pd->context->device, -1);
     if (p->base)
         p->base->users--;
     if (p->td)
@@ -851,15 +877,20 @@ static uint32_t number(void) {
     return n;
 }
 
+/* As in the real library, the other verbs call this one by its public name: an interposer stands between. */
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access) {
     (void)iova, (void)access;
-    struct ibv_mr *mr = refused("reg_mr") ? NULL : calloc(1, sizeof *mr);
-    if (mr) {
-        *mr =
-            (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address, .length = length, .lkey = number() << 8};
-        mr->rkey = mr->lkey | 1;
-    }
-    return mr;
+    region_t *r = refused("reg_mr") ? NULL : calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address, .length = length, .lkey = number() << 8};
+    r->mr.rkey = r->mr.lkey | 1;
+    pthread_mutex_lock(&lock);
+    r->next = regions;
+    regions = r;
+    ((domain_t *)pd)->users++;
+    pthread_mutex_unlock(&lock);
+    return &r->mr;
 }
 
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, int access) {
@@ -885,16 +916,35 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address,
     (void)access;
     if (refused("rereg_mr"))
         return IBV_REREG_MR_ERR_INPUT;
-    if (flags & IBV_REREG_MR_CHANGE_PD)
+    if (flags & IBV_REREG_MR_CHANGE_PD) {
+        ((domain_t *)mr->pd)->users--;
+        ((domain_t *)pd)->users++;
         mr->pd = pd;
+    }
     if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
         mr->addr = address, mr->length = length;
     return 0;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr) {
+    pthread_mutex_lock(&lock);
+    region_t **at = &regions;
+    while (&(*at)->mr != mr)
+        at = &(*at)->next;
+    *at = (*at)->next;
+    ((domain_t *)mr->pd)->users--;
+    pthread_mutex_unlock(&lock);
     free(mr);
     return 0;
+}
+
+unsigned nullverbs_regions(const char *device) {
+    unsigned n = 0;
+    pthread_mutex_lock(&lock);
+    for (const region_t *r = regions; r; r = r->next)
+        n += strcmp(r->mr.context->device->name, device) == 0;
+    pthread_mutex_unlock(&lock);
+    return n;
 }
 
 /* ---- completion queues and events ---- */

@@ -31,6 +31,10 @@ void nullverbs_instant(bool on);
  * last. */
 struct ibv_qp *nullverbs_next_qp(const struct ibv_qp *after);
 
+/* Number of memory regions, and of protection domains, that a device has, with those that an interposer has made. */
+unsigned nullverbs_regions(const char *device);
+unsigned nullverbs_domains(const char *device);
+
 /* Outstanding work requests, oldest first; copies, with their scatter lists (for inline data, the bytes). NULL: there
  * are fewer. */
 const struct ibv_send_wr *nullverbs_send(struct ibv_qp *qp, unsigned i);
