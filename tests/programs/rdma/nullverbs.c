@@ -402,6 +402,15 @@ void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status) {
     pthread_mutex_unlock(&lock);
 }
 
+void nullverbs_fail_receive(struct ibv_qp *qp, enum ibv_wc_status status) {
+    qp_t *q = (qp_t *)qp;
+    pthread_mutex_lock(&lock);
+    q->attr.qp_state = IBV_QPS_ERR;
+    drop_recv(q, &q->recvs, (struct ibv_wc){.status = status, .opcode = IBV_WC_RECV});
+    flush(q);
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- data verbs ---- */
 
 static int poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc) {
@@ -1189,6 +1198,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init) {
     (void)mask;
+    if (refused("query_qp"))
+        return errno;
     pthread_mutex_lock(&lock);
     *attr = ((qp_t *)qp)->attr;
     pthread_mutex_unlock(&lock);

@@ -58,6 +58,9 @@ bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
  * else is flushed. */
 void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status);
 
+/* The same, but it is the oldest receive that completes with this status. */
+void nullverbs_fail_receive(struct ibv_qp *qp, enum ibv_wc_status status);
+
 /* From now on every port's only GID is at this index of its table; -1: it has none. This happens when an address is
  * removed and added again. */
 void nullverbs_gid(int index);

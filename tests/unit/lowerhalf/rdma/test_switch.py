@@ -4,54 +4,21 @@ tests/rdma/test_shift.py."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from compiling import SHARED
 from rounds import rounds
-from work_requests import DRIVERS, build
+from switching import build_driver, environment
 
 FAILURES = rounds(20, 60)
-OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
-TRACE = ("file", "table")  # the files into which traffic.c writes
 
 
 @pytest.fixture(scope="module", params=["address,undefined", "thread"])
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, root: Path) -> tuple[Path, Path]:
     """The program and the null provider, with a sanitizer."""
-    made, rdma, null = (
-        tmp_path_factory.mktemp("switch-" + request.param.replace(",", "-")),
-        root / "lowerhalf" / "rdma",
-        root / "tests" / "programs" / "rdma",
-    )
-    # The compiler warns that the thread sanitizer doesn't understand fences. Where fences matter (sections.h), only
-    # atomic variables depend on them.
-    sanitizers = [
-        f"-fsanitize={request.param}",
-        "-fno-sanitize-recover=all",
-        "-Wno-tsan",
-        "-Wno-unknown-warning-option",
-        "-pthread",
-    ]
-    script = f"-Wl,--version-script={null / 'nullverbs.map'}"
-    library = build(made / "libnullverbs.so", [null / "nullverbs.c"], *SHARED, script, sanitizers=sanitizers)
-    parts = sorted(path for path in rdma.glob("*/*.c") if str(path.relative_to(rdma).with_suffix("")) not in OURS)
-    sources = [DRIVERS / "switch_driver.c", *parts, *(rdma.parent / "trace" / f"{name}.c" for name in TRACE)]
-    return build(made / "driver", sources, f"-I{null}", "-ldl", sanitizers=sanitizers), library
-
-
-def environment(tmp_path: Path, more: dict[str, str]) -> dict[str, str]:
-    (tmp_path / "sys").mkdir()
-    # it looks into the queue of an RNIC that runs meanwhile
-    (tmp_path / "suppressions").write_text("race:^pending$\n")
-    shift = {
-        "MANAPY_SHIFT_AGENT": "here",
-        "MANAPY_SHIFT_BACKUP": "null0:null1",
-        "NULLVERBS_SYSFS": str(tmp_path / "sys"),
-    }
-    return {**os.environ, **shift, "TSAN_OPTIONS": f"halt_on_error=1 suppressions={tmp_path}/suppressions", **more}
+    made = tmp_path_factory.mktemp("switch-" + request.param.replace(",", "-"))
+    return build_driver(made, root, "switch_driver", request.param)
 
 
 @pytest.mark.parametrize(

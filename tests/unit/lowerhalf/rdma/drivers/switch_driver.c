@@ -8,7 +8,7 @@
  *   switch_driver LIBRARY stuck SEED 3
  *
  * LIBRARY is nullverbs.so (two devices: the second one is the backup). Both ends of each pair of queue pairs are in
- * this process, so this file implements control messages and the key-value store. The threads:
+ * this process, so switch_frame.c implements control messages and the key-value store. The threads:
  *   - one carries messages from one end to the other, and acknowledges them or not;
  *   - one posts numbered sends, by ibv_post_send or ibv_wr_*, signaled or not, with inline data or not;
  *   - one polls the completions of the sends, and one polls for arrivals, by ibv_poll_cq or ibv_start_poll.
@@ -28,11 +28,8 @@
  */
 #include "check.h"
 #include "common/report.h"
-#include "links/links.h"
-#include "nullverbs.h"
-#include "objects/device.h"
+#include "switch_frame.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,126 +38,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST = 8, DEPTH = 7 /* a ring of 8, which is full at times */, PATIENCE_S = 60, KEYS = 64 };
-
-/* ---- the real library ---- */
-
-static void *library;
-static shift_real_t real;
-
-const shift_real_t *shift_real(void) { return &real; }
-
-int shift_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
-    struct verbs_context *v = verbs_get_ctx(context);
-    return v->query_port(context, port, attr, sizeof *attr);
-}
-
-static void *null_function(const char *name) {
-    void *f = dlsym(library, name);
-    CHECK(f);
-    return f;
-}
-
-static bool (*deliver)(struct ibv_qp *, struct ibv_qp *, bool);
-static void (*fail)(struct ibv_qp *, enum ibv_wc_status);
-static void (*refuse)(const char *, int, unsigned);
-static void (*async)(struct ibv_context *, const struct ibv_async_event *);
-static struct ibv_qp *(*next_qp)(const struct ibv_qp *);
-static void (*set_gid)(int);
-
-static void find_library(const char *path) {
-    CHECK(library = dlopen(path, RTLD_NOW | RTLD_LOCAL));
-#define X(verb) real.verb = (__typeof__(real.verb))dlsym(library, "ibv_" #verb);
-    SHIFT_INTERPOSED(X)
-    SHIFT_CALLED(X)
-#undef X
-    real.query_gid_ex = (__typeof__(real.query_gid_ex))null_function("_ibv_query_gid_ex");
-    deliver = (__typeof__(deliver))null_function("nullverbs_deliver");
-    fail = (__typeof__(fail))null_function("nullverbs_fail");
-    refuse = (__typeof__(refuse))null_function("nullverbs_refuse");
-    async = (__typeof__(async))null_function("nullverbs_async");
-    next_qp = (__typeof__(next_qp))null_function("nullverbs_next_qp");
-    set_gid = (__typeof__(set_gid))null_function("nullverbs_gid");
-}
-
-/* ---- the key-value store: all keys belong to this process ---- */
-
-static struct {
-    char key[64], value[SHIFT_KV_VALUE];
-    size_t n;
-} store[KEYS];
-static pthread_mutex_t storing = PTHREAD_MUTEX_INITIALIZER;
-
-shift_kv_t *shift_kv_open(void) { return (shift_kv_t *)store; }
-void shift_kv_close(shift_kv_t *kv) { (void)kv; }
-int shift_kv_connect(shift_kv_t *kv) { return kv ? 0 : -1; }
-int shift_kv_fd(shift_kv_t *kv) { return kv ? -1 : 0; }
-int shift_kv_event(shift_kv_t *kv, const char *json) { return kv && json ? 0 : -1; }
-int shift_kv_command(shift_kv_t *kv, char *line, size_t room) { return kv && line && room ? 0 : -1; }
-int shift_kv_flush(shift_kv_t *kv) { return kv ? 0 : -1; }
-
-int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n) {
-    (void)kv;
-    pthread_mutex_lock(&storing);
-    int i = 0;
-    while (store[i].key[0] && strcmp(store[i].key, key) != 0)
-        CHECK(++i < KEYS);
-    snprintf(store[i].key, sizeof store[i].key, "%s", key);
-    memcpy(store[i].value, value, store[i].n = n);
-    pthread_mutex_unlock(&storing);
-    return 0;
-}
-
-int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n) {
-    (void)kv;
-    pthread_mutex_lock(&storing);
-    for (int k = 0; k < n; k++) {
-        asked[k].size = 0;
-        for (int i = 0; i < KEYS && store[i].key[0]; i++)
-            if (strcmp(store[i].key, asked[k].key) == 0)
-                memcpy(asked[k].value, store[i].value, asked[k].size = (uint32_t)store[i].n);
-    }
-    pthread_mutex_unlock(&storing);
-    return 0;
-}
-
-/* ---- the link: connects this process with itself, on all paths at all times ---- */
-
-enum { MESSAGES = 1024 };
-static shift_link_t ourselves = {.connected = true};
-static shift_message_t messages[MESSAGES];
-static unsigned first_message, next_message;
-
-shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive) {
-    ourselves.device = d;
-    ourselves.peer = peer;
-    ourselves.receive = receive;
-    for (int p = 0; p < SHIFT_PATHS; p++)
-        ourselves.on[p].connected = ourselves.on[p].up = true;
-    return &ourselves;
-}
-
-void shift_link_send(shift_link_t *l, const shift_message_t *m) {
-    CHECK(next_message - first_message < MESSAGES);
-    messages[next_message++ % MESSAGES] = *m;
-    shift_wake(l->device);
-}
-
-void shift_link_poll(shift_device_t *d, int path) {
-    (void)d;
-    while (path == 0 && first_message != next_message) {
-        shift_message_t m = messages[first_message++ % MESSAGES];
-        ourselves.receive(&ourselves, &m);
-    }
-}
-
-void shift_link_step(shift_link_t *l) { (void)l; }
-void shift_link_flush(shift_link_t *l) { (void)l; }
-void shift_link_down(shift_link_t *l, int path, bool tell) { (void)l, (void)path, (void)tell; }
-bool shift_link_alive(const shift_link_t *l) { return l->connected; }
-bool shift_link_lost(const shift_link_t *l) { return !l->connected; }
-const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey) { return l && rkey ? NULL : NULL; }
-void shift_links_free(shift_device_t *d) { (void)d; }
+enum { MOST = 8, DEPTH = 7 /* a ring of 8, which is full at times */ };
 
 /* ---- the program ---- */
 
@@ -185,28 +63,6 @@ static uint32_t now_at(const uint32_t *n) { return __atomic_load_n(n, __ATOMIC_A
 static void advance(uint32_t *n, uint32_t to) { __atomic_store_n(n, to, __ATOMIC_RELEASE); }
 
 static bool signaled(uint32_t number) { return number % 3 == 2; }
-
-static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer) {
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
-    CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE)); /* some programs begin like this: the queue pair stays protected */
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                             .path_mtu = IBV_MTU_1024,
-                             .dest_qp_num = peer->qp_num,
-                             .rq_psn = peer->qp_num,
-                             .max_dest_rd_atomic = 1};
-    a.ah_attr.is_global = a.ah_attr.port_num = 1;
-    CHECK(!real.query_gid(q->context, 1, 0, &a.ah_attr.grh.dgid));
-    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    CHECK(!ibv_modify_qp(q, &a, mask));
-    a = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .timeout = 14, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
-    mask =
-        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-    CHECK(!ibv_modify_qp(q, &a, mask));
-}
 
 /* The domain belongs to a thread domain. The provider isn't told of it, otherwise the thread domain would still be in
  * use. */
@@ -372,18 +228,12 @@ static void *network(void *arg) {
 
 /* ---- failures ---- */
 
-static shift_qp_t *shift_of(struct ibv_qp *qp) { return shift_map_get(&shift_qps, (uintptr_t)qp); }
-
 static bool steady(shift_device_t *d) {
     pthread_mutex_lock(&d->lock);
     bool all = true;
     for (int i = 0; i < count; i++)
-        for (int end = 0; end < 2; end++) {
-            const shift_qp_t *q = shift_of(end ? pairs[i].to : pairs[i].from);
-            CHECK(q->states.sq != SHIFT_SQ_RELEASED);
-            all &= q->linked && q->direct && q->legs[1].ready && q->legs[1].peer_ready &&
-                   q->legs[1].generation == q->legs[1].peer_generation;
-        }
+        for (int end = 0; end < 2; end++)
+            all &= protected_now(end ? pairs[i].to : pairs[i].from);
     pthread_mutex_unlock(&d->lock);
     return all;
 }
@@ -554,8 +404,8 @@ int main(int argc, char **argv) {
         pairs[i].extended = i % 4 >= 2 && !last;
         pairs[i].from = make_qp(pd, i % 2 ? both : sends, i % 2 ? both : recvs, pairs[i].extended);
         pairs[i].to = make_qp(pd, i % 2 ? both : sends, i % 2 ? both : recvs, false);
-        connect_qp(pairs[i].from, pairs[i].to);
-        connect_qp(pairs[i].to, pairs[i].from);
+        connect_qp(pairs[i].from, pairs[i].to, IBV_MTU_1024);
+        connect_qp(pairs[i].to, pairs[i].from, IBV_MTU_1024);
         for (int k = 0; k < DEPTH && !last; k++)
             post_recv(&pairs[i]);
     }
