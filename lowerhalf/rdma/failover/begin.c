@@ -43,15 +43,10 @@ void shift_new_epoch(shift_qp_t *q) {
     q->times = (shift_times_t){.begun = shift_now()};
 }
 
-/* Keeps the error completion for the program, in case no other path is left. Device lock held. */
+/* `wc`: the error completion that shows it, or NULL. Device lock held. */
 void shift_fail(shift_qp_t *q, const struct ibv_wc *wc) {
     if (q->states.sq == SHIFT_SQ_RELEASED || q->phase != SHIFT_STEADY)
         return;
-    if (wc) {
-        q->trouble = *wc;
-        q->trouble.qp_num = q->qp->qp_num;
-        q->has_trouble = true;
-    }
     if (wc)
         q->moved = false;
     shift_set_slow(q, true);

@@ -59,6 +59,39 @@ void shift_retire_done(shift_qp_t *q) {
         q->posted_sends = j->first;
 }
 
+/* Remembers what went wrong on the leg in use. Others than the first are only flushed, as are receives. */
+static void note_trouble(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc) {
+    if (!q->trouble && wc->status != IBV_WC_WR_FLUSH_ERR && c == q->send_cq)
+        q->trouble = wc->status;
+}
+
+/* Does an error completion of a backup, which the program has caused, belong to its oldest receive? An error
+ * completion doesn't say it if sends and receives share a queue. */
+static bool of_receive(const shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc) {
+    if (q->send_cq != q->recv_cq)
+        return c == q->recv_cq;
+    bool either = wc->status == IBV_WC_LOC_LEN_ERR || wc->status == IBV_WC_LOC_PROT_ERR;
+    return either && q->recvs.first < q->posted_recvs &&
+           ((shift_recv_t *)shift_journal_at(&q->recvs, q->recvs.first))->wr.wr_id == wc->wr_id;
+}
+
+/* The program itself has caused the error, and gets it, after what precedes it and before what is flushed. */
+static void deliver_own_error(shift_qp_t *q, shift_cq_t *c, int path, const struct ibv_wc *wc) {
+    if (path && of_receive(q, c, wc)) {
+        shift_journal_drop(&q->recvs, q->recvs.first < q->recvs.next);
+    } else if (path) {
+        shift_journal_t *j = &q->sends;
+        uint64_t failed = j->first;
+        while (failed < q->posted_sends && ((shift_send_t *)shift_journal_at(j, failed))->wr.wr_id != wc->wr_id)
+            failed++;
+        while (failed < q->posted_sends && j->first < failed)
+            finish_first(q);
+        shift_journal_drop(j, j->first < j->next);
+    }
+    shift_deliver(c, wc);
+    shift_release(q, NULL);
+}
+
 /* Takes one completion from a path's queue. Device lock and c->lock held. */
 static void take(shift_cq_t *c, int path, const struct ibv_wc *wc) {
     shift_device_t *d = c->o.device;
@@ -84,9 +117,9 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc) {
         shift_release(q, "a message arrived after its path was left");
         return;
     case SHIFT_SRQ_DELIVER:
+        shift_deliver(c, &mine);
         if (wc->status != IBV_WC_SUCCESS)
             shift_release(q, NULL); /* the program itself caused it */
-        shift_deliver(c, &mine);
         return;
     case SHIFT_SRQ_OTHER:
         break;
@@ -100,8 +133,10 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc) {
     } else if (wc->wr_id == (uintptr_t)&q->marker_done || wc->wr_id == (uintptr_t)&q->washing) {
         if (wc->wr_id == (uintptr_t)&q->marker_done)
             q->marker_done = wc->status == IBV_WC_SUCCESS;
-        else
+        else if (wc->status == IBV_WC_SUCCESS)
             q->washing = false;
+        if (wc->status != IBV_WC_SUCCESS && path == q->path)
+            note_trouble(q, c, wc);
         if (wc->status != IBV_WC_SUCCESS && !leg->fenced && q->states.sq != SHIFT_SQ_RELEASED && path == q->path &&
             q->phase == SHIFT_STEADY)
             shift_fail(q, wc);
@@ -119,11 +154,11 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc) {
     } else if (path == q->path && (leg->fenced || shift_transport_error(q, wc))) {
         if (path == 0)
             shift_note_error(q, c, wc);
+        note_trouble(q, c, wc);
         if (q->phase == SHIFT_STEADY)
             shift_fail(q, wc);
-    } else if (path == q->path) { /* the program itself caused it and must be told */
-        shift_release(q, NULL);
-        shift_deliver(c, wc);
+    } else if (path == q->path) {
+        deliver_own_error(q, c, path, &mine);
     }
 }
 

@@ -54,7 +54,6 @@ void shift_release(shift_qp_t *q, const char *why) {
     /* requests in the provider's queues come from there, in order; those that were held back follow them */
     if (on_default) {
         shift_tell_errors(q);
-        q->has_trouble = false;
         if (q->unread) {
             q->posted_sends = q->sends.first;
             q->posted_recvs = q->recvs.first;
@@ -67,15 +66,9 @@ void shift_release(shift_qp_t *q, const char *why) {
         }
         return;
     }
-    if (q->has_trouble) {
-        shift_deliver(q->send_cq, &q->trouble);
-        if (q->sends.first < q->sends.next &&
-            ((shift_send_t *)shift_journal_at(&q->sends, q->sends.first))->wr.wr_id == q->trouble.wr_id)
-            shift_journal_drop(&q->sends, 1);
-        q->has_trouble = false;
-    }
-    for (uint64_t s = q->sends.first; s < q->sends.next; s++)
-        shift_complete_send(q, shift_journal_at(&q->sends, s), IBV_WC_WR_FLUSH_ERR);
+    enum ibv_wc_status status = q->trouble ? q->trouble : IBV_WC_WR_FLUSH_ERR;
+    for (uint64_t s = q->sends.first; s < q->sends.next; s++, status = IBV_WC_WR_FLUSH_ERR)
+        shift_complete_send(q, shift_journal_at(&q->sends, s), status);
     for (uint64_t s = q->recvs.first; s < q->recvs.next; s++) {
         const shift_recv_t *e = shift_journal_at(&q->recvs, s);
         struct ibv_wc wc = {

@@ -269,7 +269,7 @@ static void switched(shift_qp_t *q) {
         shift_release(q, "a request was executed, but its result was lost, and it cannot be repeated");
         return;
     }
-    q->has_trouble = false;
+    q->trouble = IBV_WC_SUCCESS;
     q->marker_posted = q->marker_done = q->peer_sunk = q->sunk_told = q->washing = false;
     if (renewed) {
         shift_phase(q, SHIFT_RENEWING);

@@ -227,13 +227,15 @@ typedef struct shift_qp { /* starts at a cache line; a straight post uses only t
     shift_watch_t watch;
     uint32_t overtaken; /* number of signaled requests that left the journal before they were polled */
 
-    struct ibv_wc trouble; /* the error completion that began the switch, in case the program must get it */
-    bool has_trouble;
+    /* what went wrong on the leg in use, if its completions say it: the oldest outstanding send gets this if the
+     * connection is lost */
+    enum ibv_wc_status trouble;
     bool peer_fenced;      /* the peer's progress of this epoch has arrived */
     /* and that of the next epoch: messages may overtake each other, and the peer may have found us first */
     bool has_early;
     uint32_t early_epoch, early_a, early_b;
     uint32_t peer_psn;
+    bool peer_unknown;     /* the peer's RNIC didn't tell peer_psn */
     uint64_t since;        /* ns, start of this phase */
     uint64_t next_look;    /* ns, when to search for its peer in the store */
     shift_times_t times;

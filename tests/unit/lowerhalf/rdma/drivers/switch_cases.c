@@ -1,0 +1,277 @@
+/* switch_cases.c - single switches of one connection, and what the program gets then. The interposer's own code runs
+ * over the null provider; both ends are in this process (switch_frame.c).
+ *
+ *   switch_cases LIBRARY CASE
+ *
+ * Prints the completions that the program gets: S (from the queue for sends) or R (for receives), the request's number,
+ * the status. A queue pair of the program's own number is checked, not printed. `cases` at the end names the cases.
+ */
+#include "check.h"
+#include "common/report.h"
+#include "switch_frame.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEPTH = 7, QUIET_US = 100000, FIRST_RECV = 100 };
+
+static char memory[4096];
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static struct ibv_cq *sends, *recvs; /* the same one in some cases */
+static struct ibv_qp *from, *to;
+static uint64_t posted, received = FIRST_RECV;
+
+static shift_device_t *device(void) { return shift_map_get(&shift_devices, (uintptr_t)context); }
+
+static struct ibv_qp *make_qp(void) {
+    struct ibv_qp_init_attr init = {
+        .send_cq = sends, .recv_cq = recvs, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    CHECK(qp);
+    return qp;
+}
+
+static void post_recv(void) {
+    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
+    struct ibv_recv_wr *bad, wr = {.wr_id = received++, .sg_list = &sge, .num_sge = 1};
+    CHECK(!ibv_post_recv(to, &wr, &bad));
+}
+
+/* Nothing reads the memory, so a request may have any length. */
+static void post(enum ibv_wr_opcode opcode, uint32_t length, bool signaled) {
+    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = length, .lkey = mr->lkey};
+    struct ibv_send_wr *bad, wr = {.wr_id = posted++, .sg_list = &sge, .num_sge = 1, .opcode = opcode};
+    wr.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
+    wr.wr.rdma.rkey = 1;
+    CHECK(!ibv_post_send(from, &wr, &bad));
+}
+
+static void poll_queue(struct ibv_cq *cq, char name) {
+    struct ibv_wc wc;
+    while (ibv_poll_cq(cq, 1, &wc) == 1) {
+        CHECK(wc.qp_num == from->qp_num || wc.qp_num == to->qp_num);
+        printf("%c%llu:%d ", name, (unsigned long long)wc.wr_id, wc.status);
+    }
+}
+
+static void poll_queues(void) {
+    poll_queue(sends, 'S');
+    if (recvs != sends)
+        poll_queue(recvs, 'R');
+}
+
+/* The program has finished to poll when nothing has come for a while. */
+static void poll_all(void) {
+    for (int i = 0; i < 10; i++, usleep(QUIET_US / 10))
+        poll_queues();
+}
+
+static bool at(struct ibv_qp *qp, int path) {
+    const shift_qp_t *q = shift_of(qp);
+    const shift_leg_t *leg = &q->legs[1];
+    return q->path == path && q->phase == SHIFT_STEADY && q->linked && leg->ready && leg->peer_ready &&
+           (path || (q->direct && leg->generation == leg->peer_generation));
+}
+
+/* One message, or acknowledgement, on any path. */
+static bool carry(void) {
+    bool moved = false;
+    for (int p = 0; p < 2; p++)
+        if (shift_of(from)->legs[p].qp && shift_of(to)->legs[p].qp)
+            moved |= deliver(shift_of(from)->legs[p].qp, shift_of(to)->legs[p].qp, true) ||
+                     deliver(shift_of(to)->legs[p].qp, shift_of(from)->legs[p].qp, true);
+    return moved;
+}
+
+/* Waits until both ends are in use on this path. network: does it carry anything meanwhile? */
+static void wait_at(int path, bool network) {
+    uint64_t end = shift_now() + PATIENCE_S * 1000000000ull;
+    for (bool there = false; !there; usleep(200)) {
+        CHECK(shift_now() < end);
+        poll_queues();
+        while (network && carry())
+            ;
+        pthread_mutex_lock(&device()->lock);
+        there = at(from, path) && at(to, path);
+        pthread_mutex_unlock(&device()->lock);
+    }
+    poll_queues();
+}
+
+static void begin(bool one_queue, enum ibv_mtu mtu) {
+    CHECK(context = ibv_open_device(*real.get_device_list(NULL)));
+    CHECK((pd = ibv_alloc_pd(context)) && (mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)));
+    CHECK((sends = ibv_create_cq(context, 256, NULL, NULL, 0)));
+    CHECK(recvs = one_queue ? sends : ibv_create_cq(context, 256, NULL, NULL, 0));
+    from = make_qp();
+    to = make_qp();
+    connect_qp(from, to, mtu);
+    connect_qp(to, from, mtu);
+    wait_at(0, false);
+}
+
+static struct ibv_qp *backup(struct ibv_qp *qp) { return shift_of(qp)->legs[1].qp; }
+
+/* From now on no path works. */
+static void cut(void) {
+    pthread_mutex_lock(&device()->lock);
+    ourselves.connected = false;
+    pthread_mutex_unlock(&device()->lock);
+}
+
+/* Does the default path work? If it doesn't, there is no way back to it. */
+static void set_default(bool up) {
+    pthread_mutex_lock(&device()->lock);
+    ourselves.on[0].up = up;
+    pthread_mutex_unlock(&device()->lock);
+}
+
+/* ---- the cases ---- */
+
+/* The receiver's RNIC doesn't say how far it got. One of three requests was executed. */
+static void unknown(void) {
+    begin(false, IBV_MTU_1024);
+    for (int i = 0; i < 2; i++)
+        post_recv();
+    post(IBV_WR_SEND, 40, false);
+    post(IBV_WR_SEND, 40, false);
+    post(IBV_WR_SEND, 40, true);
+    CHECK(deliver(from, to, false));
+    refuse("query_qp", EIO, 1000);
+    fail(from, IBV_WC_RETRY_EXC_ERR);
+    poll_all();
+}
+
+/* The same, but nothing is outstanding: the connection moves. */
+static void unknown_idle(void) {
+    begin(false, IBV_MTU_1024);
+    set_default(false);
+    post_recv();
+    refuse("query_qp", EIO, 1000);
+    fail(to, IBV_WC_RETRY_EXC_ERR);
+    wait_at(1, false);
+    refuse("query_qp", EIO, 0);
+    post(IBV_WR_SEND, 40, true);
+    while (carry())
+        ;
+    poll_all();
+}
+
+/* More packets are outstanding than half of all numbers. `executed` requests were executed, not acknowledged. */
+static void outstanding(unsigned executed) {
+    begin(false, IBV_MTU_256);
+    for (int i = 0; i < 6; i++)
+        post_recv();
+    for (int i = 0; i < 3; i++)
+        post(IBV_WR_SEND, 5u << 28, true); /* 5 * 2^20 packets */
+    for (int i = 0; i < 3; i++)
+        post(IBV_WR_SEND, 40, true);
+    while (executed--)
+        CHECK(deliver(from, to, false));
+    fail(from, IBV_WC_RETRY_EXC_ERR);
+    wait_at(1, false);
+    printf("| ");
+    while (carry())
+        ;
+    poll_all();
+}
+static void long_requests(void) { outstanding(0); }
+static void long_executed(void) { outstanding(2); }
+
+static void move_to_backup(bool one_queue) {
+    begin(one_queue, IBV_MTU_1024);
+    set_default(false);
+    post(IBV_WR_RDMA_WRITE, 40, true);
+    fail(from, IBV_WC_RETRY_EXC_ERR);
+    wait_at(1, true);
+    poll_all();
+    printf("| ");
+}
+
+/* On the backup, the second of four requests meets a receiver that has no receive. The first one has succeeded. */
+static void caused(void) {
+    move_to_backup(true);
+    post_recv();
+    for (int i = 0; i < 4; i++)
+        post(IBV_WR_SEND, 40, i == 3);
+    CHECK(deliver(backup(from), backup(to), true));
+    poll_all();
+    fail(backup(from), IBV_WC_RNR_RETRY_EXC_ERR);
+    poll_all();
+}
+
+/* On the backup, a message is too long for its receive. */
+static void too_long(bool one_queue) {
+    move_to_backup(one_queue);
+    for (int i = 0; i < 3; i++)
+        post_recv();
+    fail_receive(backup(to), IBV_WC_LOC_LEN_ERR);
+    poll_all();
+}
+static void too_long_one_queue(void) { too_long(true); }
+static void too_long_two_queues(void) { too_long(false); }
+
+/* The second time on the backup, it begins with a request of our own, which fails. */
+static void washing(void) {
+    move_to_backup(true);
+    set_default(true);
+    wait_at(0, true);
+    post(IBV_WR_RDMA_WRITE, 40, true);
+    fail(from, IBV_WC_RETRY_EXC_ERR);
+    wait_at(1, false);
+    cut();
+    fail(backup(from), IBV_WC_RETRY_EXC_ERR);
+    poll_all();
+}
+
+/* The peer has executed a write, and an atomic, which can't be repeated. */
+static void executed(void) {
+    begin(true, IBV_MTU_1024);
+    post(IBV_WR_RDMA_WRITE, 40, true);
+    post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, true);
+    CHECK(deliver(from, to, false) && deliver(from, to, false));
+    fail(from, IBV_WC_RETRY_EXC_ERR);
+    poll_all();
+}
+
+/* Receives are flushed on the backup, and no path is left. */
+static void flushed_receives(void) {
+    move_to_backup(true);
+    for (int i = 0; i < 3; i++)
+        post_recv();
+    cut();
+    fail(backup(to), IBV_WC_RETRY_EXC_ERR);
+    poll_all();
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"unknown", unknown},
+    {"unknown-idle", unknown_idle},
+    {"long", long_requests},
+    {"long-executed", long_executed},
+    {"caused", caused},
+    {"too-long-one-queue", too_long_one_queue},
+    {"too-long-two-queues", too_long_two_queues},
+    {"washing", washing},
+    {"executed", executed},
+    {"flushed-receives", flushed_receives},
+};
+
+int main(int argc, char **argv) {
+    CHECK(argc == 3);
+    find_library(argv[1]);
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!strcmp(cases[i].name, argv[2])) {
+            cases[i].run();
+            printf("\n");
+            return 0;
+        }
+    return 2;
+}
