@@ -12,15 +12,16 @@
 
 /* Reads the progress from the peer's FENCE (links.h): a is the sequence number of its leg; b says which leg it was and
  * to which leg the peer goes. */
-static void take_progress(shift_qp_t *q, uint32_t a) {
+static void take_progress(shift_qp_t *q, uint32_t a, uint32_t b) {
     q->peer_fenced = true;
     q->peer_psn = a;
+    q->peer_unknown = b & SHIFT_FENCE_UNKNOWN;
     q->times.answered = q->link->answered = shift_now();
 }
 
 static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b) {
     int from = (int)(b >> 8 & 0xff), to = (int)(b & 0xff);
-    bool moved = b >> 16 & 1;
+    bool moved = b & SHIFT_FENCE_MOVED;
     if (from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
         shift_release(q, "its peer has taken another path");
         return;
@@ -33,7 +34,7 @@ static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b) {
         shift_transition(&q->states, SHIFT_FAIL);
     shift_new_epoch(q);
     q->target = to;
-    take_progress(q, a);
+    take_progress(q, a, b);
     shift_fence(q);
 }
 
@@ -60,7 +61,7 @@ static void agree(shift_qp_t *q, uint32_t a, uint32_t b) {
     if (told && other != chosen && other != from)
         abandon(q, other);
     q->target = chosen;
-    take_progress(q, a);
+    take_progress(q, a, b);
     if (told && theirs && mine != to) {
         q->posted_recvs = q->recvs.first;
         shift_repost_recvs(q);

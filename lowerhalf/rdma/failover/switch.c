@@ -148,8 +148,9 @@ static void tell_progress(shift_qp_t *q) {
     struct ibv_qp_attr a = {0};
     struct ibv_qp_init_attr init;
     q->times.drained = shift_now();
-    if (shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0)
-        shift_report("%s does not say how far it got: trailing RDMA writes may be repeated",
+    bool unknown = shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0;
+    if (unknown)
+        shift_report("%s does not say how far it got: connections with outstanding requests to it are lost",
                      q->o.device->path[q->path].name);
     q->legs[q->path].closed = true;
     q->posted_recvs = q->recvs.first;
@@ -163,7 +164,9 @@ static void tell_progress(shift_qp_t *q) {
                                                 .from_qpn = q->qp->qp_num,
                                                 .to_qpn = q->legs[0].peer_qpn,
                                                 .a = a.rq_psn & SHIFT_PSN_MASK,
-                                                .b = (uint32_t)(q->moved << 16 | q->path << 8 | q->target)});
+                                                .b = (q->moved ? SHIFT_FENCE_MOVED : 0) |
+                                                     (unknown ? SHIFT_FENCE_UNKNOWN : 0) |
+                                                     (uint32_t)(q->path << 8 | q->target)});
     q->times.told = shift_now();
 }
 
@@ -179,41 +182,51 @@ static bool wait_for_peer(shift_qp_t *q) {
 
 /* ---- step 3 ---- */
 
-static int32_t psn_distance(uint32_t from, uint32_t to) { return (int32_t)((to - from) << 8) >> 8; }
-
 static bool answers(enum ibv_wr_opcode o) {
     return o == IBV_WR_RDMA_READ || o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* Finds out how much of our outstanding requests the peer has executed. False: this is uncertain, or the requests can't
- * be completed. */
-static bool settle(shift_qp_t *q) {
+/* Number of packets that the peer has executed, from the first one of this entry on, which is the oldest outstanding.
+ * It is as large as it seems to be: more than half of all numbers may be outstanding. Only the request of ours that may
+ * come before (wash) can be the one that wasn't executed. */
+static int64_t executed_from(const shift_qp_t *q, const shift_send_t *first) {
+    return (int64_t)((q->peer_psn - first->first_psn + q->washing) & SHIFT_PSN_MASK) - q->washing;
+}
+
+/* Finds out how much of our outstanding requests the peer has executed. Returns NULL, or why they can't be
+ * completed. */
+static const char *settle(shift_qp_t *q) {
+    static const char *const lost = "a request was executed, but its result was lost, and it cannot be repeated";
     shift_journal_t *j = &q->sends;
     uint32_t mtu = 128u << q->legs[q->path].mtu;
-    const shift_send_t *unanswered = NULL;
+    const shift_send_t *unanswered = NULL, *before = NULL;
+    int64_t executed = 0; /* packets that were executed, from the first one of `before` on */
     for (uint64_t s = j->first; s < q->posted_sends; s++) {
         shift_send_t *e = shift_journal_at(j, s);
         if (e->done || e->packets == 0)
             continue;
-        int32_t executed = psn_distance(e->first_psn, q->peer_psn);
+        if (q->peer_unknown)
+            return "its peer's RNIC does not say which requests it has executed";
+        executed = before ? executed - ((e->first_psn - before->first_psn) & SHIFT_PSN_MASK) : executed_from(q, e);
+        before = e;
         if (answers(e->wr.opcode)) {
             if (e->wr.opcode != IBV_WR_RDMA_READ && executed > 0)
-                return false; /* an atomic was executed, but its result is lost */
+                return lost; /* an atomic was executed, but its result is lost */
             if (executed > 0)
                 unanswered = unanswered ? unanswered : e;
             continue;
         }
-        if (executed >= (int32_t)e->packets) {
+        if (executed >= (int64_t)e->packets) {
             if (unanswered && e->wr.opcode == IBV_WR_RDMA_WRITE && e->wr.wr.rdma.rkey == unanswered->wr.wr.rdma.rkey &&
                 e->wr.wr.rdma.remote_addr < unanswered->wr.wr.rdma.remote_addr + unanswered->length &&
                 unanswered->wr.wr.rdma.remote_addr < e->wr.wr.rdma.remote_addr + e->length)
-                return false; /* the read would see data that was written after it */
+                return lost; /* the read would see data that was written after it */
             e->done = true;
         } else if (executed > 0 && (e->wr.opcode == IBV_WR_RDMA_WRITE || e->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)) {
             e->skip = e->base + (uint64_t)executed * mtu;
         }
     }
-    return true;
+    return NULL;
 }
 
 /* At a reset, Soft-RoCE (Linux 6.1) keeps the state that it was in the middle of a READ's answer: the first
@@ -261,12 +274,13 @@ static void resume(shift_qp_t *q) {
 }
 
 static void switched(shift_qp_t *q) {
-    bool sound = settle(q), renewed = q->target == q->path;
+    const char *why = settle(q);
+    bool renewed = q->target == q->path;
     q->posted_sends = q->sends.first;
     shift_retire_done(q);
     q->path = q->target;
-    if (!sound) {
-        shift_release(q, "a request was executed, but its result was lost, and it cannot be repeated");
+    if (why) {
+        shift_release(q, why);
         return;
     }
     q->trouble = IBV_WC_SUCCESS;

@@ -11,6 +11,9 @@ bool shift_turn(const shift_qp_t *q);      /* may a switch begin now? */
 void shift_take_turn(const shift_qp_t *q); /* the switch begins */
 void shift_fence(shift_qp_t *q);           /* step 1, as soon as no thread is in a data verb */
 
+/* `b` of the FENCE (links.h) */
+enum { SHIFT_FENCE_MOVED = 1 << 16, SHIFT_FENCE_UNKNOWN = 1 << 17 };
+
 /* way_back.c */
 void shift_mend_legs(shift_qp_t *q); /* makes legs that were lost ready again */
 void shift_way_back(shift_qp_t *q);  /* as far as is possible now */

@@ -23,7 +23,9 @@
 enum { SHIFT_LINK_DEPTH = 64 };
 
 typedef enum shift_message_type {
-    SHIFT_FENCE = 1,   /* my leg is fenced: a = rq_psn of it, b = path I left << 8 | path I go to */
+    /* my leg is fenced: a = rq_psn of it, b = path I left << 8 | path I go to; b has two flags, too: this is a command;
+     * a is unknown */
+    SHIFT_FENCE = 1,
     SHIFT_GONE,        /* no such queue pair exists here (any more) */
     SHIFT_LEG_READY,   /* my leg on path a is ready, generation b */
     SHIFT_SUNK,        /* my send queue is empty, ready for the return */
