@@ -23,7 +23,7 @@
 #define SHIFT_CALLED(X)                                                                                                \
     X(get_device_list)                                                                                                 \
     X(free_device_list) X(create_comp_channel) X(destroy_comp_channel) X(ack_cq_events) X(ack_async_event)             \
-        X(query_gid) X(query_device) X(qp_to_qp_ex)
+        X(query_gid) X(query_device) X(query_srq) X(qp_to_qp_ex)
 
 typedef struct shift_real {
 #define X(name) __typeof__(ibv_##name) *name;

@@ -138,7 +138,7 @@ static int post_slowly(shift_srq_t *s, struct ibv_recv_wr *wr, struct ibv_recv_w
 
 int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
-    if (!s)
+    if (!s || __atomic_load_n(&s->passed, __ATOMIC_RELAXED))
         return ((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)srq->context))
             ->ops.post_srq_recv(srq, wr, bad);
     shift_device_t *d = s->o.device;
@@ -348,6 +348,7 @@ static void leave(shift_srq_t *s, int path) {
 
 /* ---- distribution ---- */
 
+/* Posts a loose receive. False: not now, or (then the path `lacks_memory`) never. */
 static bool post(shift_srq_t *s, shift_entry_t *e, int path) {
     shift_device_t *d = s->o.device;
     struct ibv_sge sge[s->max_sge + 1];
@@ -355,7 +356,9 @@ static bool post(shift_srq_t *s, shift_entry_t *e, int path) {
     wr.next = NULL;
     wr.sg_list = sge;
     memcpy(sge, e->sge, (size_t)wr.num_sge * sizeof *sge);
-    if (shift_elements_on(d, path, sge, wr.num_sge) != 0)
+    int r = shift_elements_on(d, path, sge, wr.num_sge);
+    s->on[path].lacks_memory |= r == -ENOKEY;
+    if (r != 0)
         return false;
     e->path = path;
     if (shift_verbs_on(d, path)->post_srq_recv(s->on[path].srq, &wr, &bad) == 0) {
@@ -394,6 +397,8 @@ static void post_loose(shift_srq_t *s, uint32_t all) {
     shift_entry_t *list = s->loose;
     s->loose = s->loose_last = NULL;
     s->loosened = 0;
+    for (int p = 0; p < SHIFT_PATHS; p++)
+        s->on[p].lacks_memory = false;
     for (shift_entry_t *e = list, *next; e; e = next) {
         next = e->next;
         int to = extreme(s, all, 1);
@@ -454,6 +459,15 @@ bool shift_srq_clean(const shift_srq_t *s, int path) { return s->on[path].stale 
 
 bool shift_srq_ready(const shift_srq_t *s, int path) {
     return shift_srq_clean(s, path) && (s->on[path].level > 0 || held(s) == 0);
+}
+
+void shift_srq_pass(shift_srq_t *s) {
+    __atomic_store_n(&s->passed, true, __ATOMIC_RELAXED);
+    for (shift_object_t *o = s->o.device->objects; o; o = o->next) {
+        shift_qp_t *q = (shift_qp_t *)o;
+        if (o->kind == SHIFT_QP && q->srq == s && !q->plain)
+            shift_release(q, NULL);
+    }
 }
 
 /* Something is in progress that advances only when the worker checks it. */

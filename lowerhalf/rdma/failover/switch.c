@@ -308,6 +308,10 @@ void shift_switch_step(shift_qp_t *q) {
         shift_mend_legs(q);
         return;
     }
+    if (q->srq && q->srq->on[q->receives_on].lacks_memory) {
+        shift_release(q, "a receive of its shared queue uses memory that is not registered on the backup");
+        return;
+    }
     gather_once(q->send_cq, q->o.device->round); /* the program may not be polling */
     gather_once(q->recv_cq, q->o.device->round);
     if (q->phase == SHIFT_BROKEN) {

@@ -86,6 +86,8 @@ typedef struct shift_cq {
     struct ibv_cq *on[SHIFT_PATHS];
     shift_spin_t lock;
     bool shared;         /* some of its receives belong to shared queues: srq.c */
+    bool known;          /* a queue pair of it is recorded */
+    bool foreign;        /* none is, and there is a shared queue: others may use that (mlx5dv) */
     uint32_t promised;   /* completions that its queue pairs may have outstanding at once */
     uint64_t gathered;   /* round of the worker in which it was gathered last */
     /* 0, or 1 + solicited_only of the program's last ibv_req_notify_cq that has not had its event */
@@ -116,6 +118,7 @@ typedef struct shift_shared {
     uint32_t tapping;  /* sends of the tap in progress */
     bool tap_works;    /* it is connected */
     uint64_t tap_again; /* ns: earliest time of the next try */
+    bool lacks_memory;  /* some receives use memory that is not registered there, and will not be */
 } shift_shared_t;
 
 typedef struct shift_srq {
@@ -124,6 +127,7 @@ typedef struct shift_srq {
     uint32_t max_wr, max_sge;
     shift_spin_t lock;
     bool direct;   /* posts go directly to path 0: no queue pair receives elsewhere */
+    bool passed;   /* the provider gets the program's own receives, not our entries */
     uint32_t away; /* queue pairs that receive on another path */
     shift_shared_t on[SHIFT_PATHS];
     shift_entry_t *unused, *loose, *loose_last;
@@ -242,7 +246,7 @@ typedef struct shift_qp { /* starts at a cache line; a straight post uses only t
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     bool cut_off; /* no path was up during this switch, and this was reported */
     bool washing; /* the first request on a leg that was reset is in progress: switch.c */
-    bool lacks_key; /* a request waits for a key on the backup: of the peer's memory, or of ours */
+    uint64_t lacks_key; /* ns, since when a request waits for a key on the backup: of the peer's memory, or of ours */
     struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
     bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is in progress */
     bool uncounted;             /* there was such a section, so `posted` and `bytes` are too small */

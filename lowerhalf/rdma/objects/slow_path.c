@@ -31,7 +31,7 @@ void shift_cq_mode(shift_cq_t *c) {
     if (!special)
         c->settled = false;
     __atomic_store_n(&c->special, special, __ATOMIC_RELEASE);
-    __atomic_store_n(&c->straight, !special && !c->noted && !c->shared, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->straight, !special && !c->noted && !c->shared && !c->foreign, __ATOMIC_RELEASE);
 }
 
 static void count_away(const shift_qp_t *q, int by) {

@@ -55,7 +55,7 @@ static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc) {
         if (likely(q != NULL) && wc[i].status == IBV_WC_SUCCESS && !(q->srq && (wc[i].opcode & IBV_WC_RECV)))
             shift_retire(q, &wc[i]);
     }
-    if (unlikely(c->shared))
+    if (unlikely(c->shared || c->foreign))
         shift_srq_translate(wc, r);
     shift_spin_unlock(&c->lock);
     return r;

@@ -56,6 +56,15 @@ EXPORT int ibv_close_device(struct ibv_context *context) {
     return shift_real()->close_device(context);
 }
 
+/* Queue pairs that we don't see may receive from a shared queue, and then the provider has our numbers of the receives.
+ * Device lock held. */
+static void mark_foreign(shift_cq_t *c) {
+    shift_spin_lock(&c->lock);
+    c->foreign = c->o.device->srqs && !c->known;
+    shift_cq_mode(c);
+    shift_spin_unlock(&c->lock);
+}
+
 static shift_cq_t *record_cq(struct ibv_cq *cq) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)cq->context);
     shift_cq_t *c = d ? calloc(1, sizeof *c) : NULL;
@@ -69,6 +78,9 @@ static shift_cq_t *record_cq(struct ibv_cq *cq) {
         return NULL;
     }
     shift_object_add(&c->o, SHIFT_CQ, d);
+    pthread_mutex_lock(&d->lock);
+    mark_foreign(c);
+    pthread_mutex_unlock(&d->lock);
     return c;
 }
 
@@ -143,11 +155,16 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
 }
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr) {
-    struct ibv_srq_init_attr asked = *attr;
     struct ibv_srq *srq = shift_real()->create_srq(pd, attr);
     shift_pd_t *p = srq ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
-    if (p && p->o.device->paths > 1)
-        shift_srq_add(srq, p, &asked.attr);
+    shift_device_t *d = p ? p->o.device : NULL;
+    if (!d || d->paths == 1 || !shift_srq_add(srq, p, &attr->attr)) /* with the sizes that the provider has chosen */
+        return srq;
+    pthread_mutex_lock(&d->lock);
+    for (shift_object_t *o = d->objects; o; o = o->next)
+        if (o->kind == SHIFT_CQ)
+            mark_foreign((shift_cq_t *)o);
+    pthread_mutex_unlock(&d->lock);
     return srq;
 }
 
@@ -156,8 +173,10 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
     shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
     int r = shift_real()->modify_srq(srq, attr, mask);
     if (r == 0 && s && (mask & IBV_SRQ_MAX_WR)) {
+        struct ibv_srq_attr now;
+        bool known = shift_real()->query_srq(srq, &now) == 0;
         pthread_mutex_lock(&s->o.device->lock);
-        s->max_wr = attr->max_wr;
+        s->max_wr = known ? now.max_wr : attr->max_wr;
         for (int p = 1; p < SHIFT_PATHS; p++)
             if (s->on[p].srq)
                 shift_real()->modify_srq(s->on[p].srq, attr, IBV_SRQ_MAX_WR);
@@ -181,6 +200,8 @@ static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t
         return "queue pairs of another type than RC";
     if (attr->srq && !q->srq)
         return "queue pairs with an extended shared receive queue (ibv_create_srq_ex)";
+    if (q->srq && q->srq->passed && q->recv_cq)
+        return "queue pairs on a shared receive queue of which another queue pair is not protected";
     if (!q->pd || !q->send_cq || !q->recv_cq)
         return "queue pairs on imported protection domains, or on completion queues that are not protected,";
     return NULL;
@@ -195,6 +216,29 @@ static void keep_notes(shift_qp_t *q) {
         shift_cq_mode(both[i]);
         shift_spin_unlock(&both[i]->lock);
     }
+}
+
+/* A queue pair of the queue is recorded. `shares`: receives from a shared queue complete there. NULL: it isn't recorded
+ * itself. Device lock held. */
+static void know(shift_cq_t *c, bool shares) {
+    if (!c || (c->known && (c->shared || !shares)))
+        return;
+    shift_spin_lock(&c->lock);
+    c->known = true;
+    c->foreign = false;
+    c->shared |= shares;
+    shift_cq_mode(c);
+    shift_spin_unlock(&c->lock);
+}
+
+/* Nothing translates the completions of a queue that isn't recorded. So what completes there must be the program's. */
+static void pass_srq(struct ibv_srq *srq, const struct ibv_cq *cq) {
+    shift_srq_t *s = srq ? shift_map_get(&shift_srqs, (uintptr_t)srq) : NULL;
+    if (!s || shift_map_get(&shift_cqs, (uintptr_t)cq))
+        return;
+    pthread_mutex_lock(&s->o.device->lock);
+    shift_srq_pass(s);
+    pthread_mutex_unlock(&s->o.device->lock);
 }
 
 /* `operations`: those that must be available as ibv_wr_*; 0: none */
@@ -212,6 +256,7 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     q->send_cq = attr->send_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->send_cq) : NULL;
     q->recv_cq = attr->recv_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->recv_cq) : NULL;
     q->srq = attr->srq ? shift_map_get(&shift_srqs, (uintptr_t)attr->srq) : NULL;
+    pass_srq(attr->srq, attr->recv_cq);
     const char *why = d->paths > 1 ? why_not(attr, q) : NULL;
     q->plain = why || d->paths == 1;
     q->direct = true;
@@ -243,15 +288,12 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         free(q);
         return;
     }
-    if (q->srq) { /* it uses receives of the shared queue, protected or not */
-        pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&d->lock);
+    if (q->srq) /* it uses receives of the shared queue, protected or not */
         q->srq->on[0].users++;
-        shift_spin_lock(&q->recv_cq->lock);
-        q->recv_cq->shared = true;
-        shift_cq_mode(q->recv_cq);
-        shift_spin_unlock(&q->recv_cq->lock);
-        pthread_mutex_unlock(&d->lock);
-    }
+    know(q->send_cq, false);
+    know(q->recv_cq, q->srq);
+    pthread_mutex_unlock(&d->lock);
     shift_object_add(&q->o, SHIFT_QP, d);
 }
 
@@ -269,6 +311,12 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
         return NULL;
     if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
         shift_pass("queue pairs with extended attributes (ibv_create_qp_ex)");
+        pass_srq(attr->srq, attr->recv_cq);
+        if (attr->srq && shift_map_get(&shift_srqs, (uintptr_t)attr->srq)) {
+            pthread_mutex_lock(&d->lock);
+            know(shift_map_get(&shift_cqs, (uintptr_t)attr->recv_cq), true);
+            pthread_mutex_unlock(&d->lock);
+        }
         return qp;
     }
     struct ibv_qp_init_attr plain;

@@ -70,6 +70,7 @@ typedef struct domain { /* a protection domain, or a parent domain of one */
 
 typedef struct srq {
     struct ibv_srq srq;
+    struct ibv_srq_attr attr;
     recv_queue_t recvs;
 } srq_t;
 
@@ -551,7 +552,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     pthread_mutex_lock(&lock);
-    int rc = keep_recvs(&((srq_t *)srq)->recvs, MAX_WR, wr, bad);
+    int rc = keep_recvs(&((srq_t *)srq)->recvs, ((srq_t *)srq)->attr.max_wr, wr, bad);
     pthread_mutex_unlock(&lock);
     return rc;
 }
@@ -1064,6 +1065,9 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
         return NULL;
     s->srq = (struct ibv_srq){.context = pd->context, .srq_context = attr->srq_context, .pd = pd};
     s->recvs.end = &s->recvs.first;
+    attr->attr.max_wr = (uint32_t)power_of_two(attr->attr.max_wr);
+    attr->attr.max_sge = (uint32_t)power_of_two(attr->attr.max_sge);
+    s->attr = attr->attr;
     return &s->srq;
 }
 
@@ -1077,13 +1081,14 @@ int ibv_destroy_srq(struct ibv_srq *srq) {
 }
 
 int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask) {
-    (void)srq, (void)attr, (void)mask;
-    return EOPNOTSUPP;
+    if (mask != IBV_SRQ_MAX_WR)
+        return EOPNOTSUPP;
+    ((srq_t *)srq)->attr.max_wr = (uint32_t)power_of_two(attr->max_wr);
+    return 0;
 }
 
 int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr) {
-    (void)srq;
-    *attr = (struct ibv_srq_attr){.max_wr = MAX_WR, .max_sge = MAX_SGE};
+    *attr = ((srq_t *)srq)->attr;
     return 0;
 }
 
@@ -1129,11 +1134,19 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     return q ? &q->ex.qp_base : NULL;
 }
 
+struct ibv_qp *nullverbs_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
+    qp_t *q = make_qp(pd->context, pd, init);
+    return q ? &q->ex.qp_base : NULL;
+}
+
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr) {
     static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                   IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    if ((attr->comp_mask & ~(unsigned)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) ||
+    bool flags = attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags;
+    if ((attr->comp_mask & ~(unsigned)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+                                       IBV_QP_INIT_ATTR_CREATE_FLAGS)) ||
+        flags ||
         (extended && attr->send_ops_flags & ~known)) {
         errno = EOPNOTSUPP;
         return NULL;

@@ -11,8 +11,9 @@
  * (<rdma/rdma_user_rxe.h>). The library fills DIRECTORY. Posted requests are written to the rings, except instant ones.
  *
  * Implemented: RC queue pairs (UD ones can be made, too), with and without ibv_wr_*; completion queues, with and
- * without ibv_start_poll, but none for one thread only; shared receive queues; parent domains and thread domains;
- * memory of a file (memfd_create) instead of a dmabuf; events. Everything else fails with EOPNOTSUPP, or doesn't exist.
+ * without ibv_start_poll, but none for one thread only; shared receive queues, whose sizes are rounded up to powers of
+ * two; parent domains and thread domains; memory of a file (memfd_create) instead of a dmabuf; events. Everything else
+ * fails with EOPNOTSUPP, or doesn't exist.
  */
 #ifndef NULLVERBS_H
 #define NULLVERBS_H
@@ -68,6 +69,9 @@ void nullverbs_gid(int index);
 /* The next `times` calls of a verb (its name without "ibv_", such as "reg_mr", "create_qp", "post_send") fail with this
  * errno. */
 void nullverbs_refuse(const char *verb, int error, unsigned times);
+
+/* Makes a queue pair that no interposer sees, as mlx5dv_create_qp does. */
+struct ibv_qp *nullverbs_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init);
 
 /* An asynchronous event, for ibv_get_async_event. */
 void nullverbs_async(struct ibv_context *context, const struct ibv_async_event *event);

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+
+import pytest
 from interposed import run
 
 BEGIN = r"""
@@ -79,3 +81,83 @@ def test_each_region_is_registered_once_and_released(tmp_path: Path, root: Path)
     """Also if libibverbs calls its own public verbs meanwhile. Of the domains only that of the links is left."""
     done = run(tmp_path, root, BEGIN + REGIONS)
     assert (done.returncode, done.stdout) == (0, "4 0 0 1\n"), done
+
+
+SHARED = r"""
+static struct ibv_qp *stamped(struct ibv_qp_init_attr *init)
+{
+    struct ibv_cq_init_attr_ex a = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+    init->recv_cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, &a));
+    return ibv_create_qp(pd, init);
+}
+static struct ibv_qp *extended(struct ibv_qp_init_attr *init)
+{
+    struct ibv_qp_init_attr_ex x = {.send_cq = init->send_cq, .recv_cq = init->recv_cq, .srq = init->srq,
+        .qp_type = IBV_QPT_RC, .cap = init->cap, .pd = pd};
+    x.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    return ibv_create_qp_ex(context, &x);
+}
+static struct ibv_qp *unseen(struct ibv_qp_init_attr *init) { return nullverbs_create_qp(pd, init); }
+static struct ibv_qp *late(struct ibv_qp_init_attr *init)
+{
+    init->recv_cq = ibv_create_cq(context, 16, 0, 0, 0);
+    return nullverbs_create_qp(pd, init);
+}
+int main(void)
+{
+    begin();
+    struct ibv_srq_init_attr s = {.attr = {.max_wr = 4, .max_sge = 1}};
+    struct ibv_srq *srq = ibv_create_srq(pd, &s);
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = ibv_create_cq(context, 16, 0, 0, 0), .srq = srq,
+        .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    struct ibv_qp *qp = MAKE(&init);
+    struct ibv_recv_wr *bad, wr = {.wr_id = 77};
+    if (!make_qp() || !srq || !qp || ibv_post_srq_recv(srq, &wr, &bad))
+        return 1;
+    struct ibv_wc wc = {.opcode = IBV_WC_RECV};
+    if (!nullverbs_receive(qp, &wc) || ibv_poll_cq(init.recv_cq, 1, &wc) != 1)
+        return 1;
+    printf("%d\n", (int)wc.wr_id);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("way", ["stamped", "extended", "unseen", "late"])
+def test_every_queue_pair_of_a_shared_queue_gets_the_programs_numbers(tmp_path: Path, root: Path, way: str) -> None:
+    """Also one that isn't recorded, or whose completion queue isn't."""
+    program = '#pragma GCC diagnostic ignored "-Wunused-function"\n' + BEGIN + SHARED.replace("MAKE", way)
+    done = run(tmp_path, root, program, {"MANAPY_SHIFT_QUIET": "1"})
+    assert (done.returncode, done.stdout) == (0, "77\n"), done
+
+
+ERRORS = r"""
+int main(void)
+{
+    begin();
+    struct ibv_qp *qp = make_qp();
+    struct ibv_wc wc;
+    if (!qp || up(qp))
+        return 1;
+    for (uint64_t i = 0; i < 3; i++) {
+        struct ibv_send_wr *bad, wr = {.wr_id = i, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+        if (ibv_post_send(qp, &wr, &bad))
+            return 1;
+    }
+    nullverbs_fail(qp, IBV_WC_RETRY_EXC_ERR);
+    usleep(100000);
+    while (ibv_poll_cq(cq, 1, &wc) == 1)
+        printf("%d:%d ", (int)wc.wr_id, wc.status);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("rings", [True, False], ids=["rewind", "journal"])
+def test_errors_without_a_worker(tmp_path: Path, root: Path, rings: bool) -> None:
+    """Nobody can switch the queue pair. So the program gets the errors at once, as without the interposer."""
+    (tmp_path / "sys").mkdir()
+    more = {"MANAPY_SHIFT_JOB": "", **({"NULLVERBS_SYSFS": str(tmp_path / "sys")} if rings else {})}
+    done = run(tmp_path, root, BEGIN + ERRORS, more)
+    assert (done.returncode, done.stdout.split()) == (0, ["0:12", "1:5", "2:5"]), done
+    assert done.stderr == "manapy shift: no key-value agent (MANAPY_SHIFT_AGENT): connections are not protected\n"

@@ -81,3 +81,26 @@ def test_what_went_wrong_is_told_once(
     """A request of our own fails first; or a request has succeeded before the connection is lost; or only receives are
     flushed."""
     assert run(cases, tmp_path, case, more)[0] == expected
+
+
+def test_a_shared_queue_has_the_providers_size(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    assert run(cases, tmp_path, "rounded-up", {}) == (["S0:0", "|"], [])
+
+
+def test_a_shared_queues_memory_that_the_backup_lacks(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    got, said = run(cases, tmp_path, "unregistered", {})
+    assert got == [f"S0:{RETRY}"]
+    why = "a receive of its shared queue uses memory that is not registered on the backup"
+    assert said[0] == f"a connection of null0 is lost: {why}"
+
+
+def test_a_remote_key_that_never_comes(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    got, said = run(cases, tmp_path, "unknown-key", {"MANAPY_SHIFT_WAIT": "1"})
+    assert got == ["S0:0", "|", f"S1:{RETRY}", f"S2:{FLUSHED}"]
+    assert said[0] == "a connection of null0 is lost: a work request uses memory whose key on the backup is not known"
+
+
+@pytest.mark.parametrize("case", ["empty", "empty-shared"])
+def test_elements_without_bytes(cases: tuple[Path, Path], tmp_path: Path, case: str) -> None:
+    got, said = run(cases, tmp_path, case, {})
+    assert (sorted(got), said) == (["R100:0", "S0:0", "S1:0", "|"], [])

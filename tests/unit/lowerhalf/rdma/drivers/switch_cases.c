@@ -23,22 +23,28 @@ static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static struct ibv_cq *sends, *recvs; /* the same one in some cases */
 static struct ibv_qp *from, *to;
+static struct ibv_srq *shared; /* of both ends, in some cases */
 static uint64_t posted, received = FIRST_RECV;
+static uint32_t rkey = 1;
+static unsigned seen; /* completions */
 
 static shift_device_t *device(void) { return shift_map_get(&shift_devices, (uintptr_t)context); }
 
 static struct ibv_qp *make_qp(void) {
     struct ibv_qp_init_attr init = {
-        .send_cq = sends, .recv_cq = recvs, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
+        .send_cq = sends, .recv_cq = recvs, .srq = shared, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     CHECK(qp);
     return qp;
 }
 
+static void post_elements(struct ibv_sge *list, int n) {
+    struct ibv_recv_wr *bad, wr = {.wr_id = received++, .sg_list = list, .num_sge = n};
+    CHECK(!(shared ? ibv_post_srq_recv(shared, &wr, &bad) : ibv_post_recv(to, &wr, &bad)));
+}
+
 static void post_recv(void) {
-    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
-    struct ibv_recv_wr *bad, wr = {.wr_id = received++, .sg_list = &sge, .num_sge = 1};
-    CHECK(!ibv_post_recv(to, &wr, &bad));
+    post_elements(&(struct ibv_sge){.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey}, 1);
 }
 
 /* Nothing reads the memory, so a request may have any length. */
@@ -46,7 +52,7 @@ static void post(enum ibv_wr_opcode opcode, uint32_t length, bool signaled) {
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = length, .lkey = mr->lkey};
     struct ibv_send_wr *bad, wr = {.wr_id = posted++, .sg_list = &sge, .num_sge = 1, .opcode = opcode};
     wr.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
-    wr.wr.rdma.rkey = 1;
+    wr.wr.rdma.rkey = rkey;
     CHECK(!ibv_post_send(from, &wr, &bad));
 }
 
@@ -55,6 +61,7 @@ static void poll_queue(struct ibv_cq *cq, char name) {
     while (ibv_poll_cq(cq, 1, &wc) == 1) {
         CHECK(wc.qp_num == from->qp_num || wc.qp_num == to->qp_num);
         printf("%c%llu:%d ", name, (unsigned long long)wc.wr_id, wc.status);
+        seen++;
     }
 }
 
@@ -62,6 +69,15 @@ static void poll_queues(void) {
     poll_queue(sends, 'S');
     if (recvs != sends)
         poll_queue(recvs, 'R');
+}
+
+/* Waits for the n-th completion. */
+static void poll_until(unsigned n) {
+    uint64_t end = shift_now() + PATIENCE_S * 1000000000ull;
+    for (; seen < n; usleep(200)) {
+        poll_queues();
+        CHECK(shift_now() < end);
+    }
 }
 
 /* The program has finished to poll when nothing has come for a while. */
@@ -102,9 +118,19 @@ static void wait_at(int path, bool network) {
     poll_queues();
 }
 
-static void begin(bool one_queue, enum ibv_mtu mtu) {
+static void open_device(void) {
     CHECK(context = ibv_open_device(*real.get_device_list(NULL)));
     CHECK((pd = ibv_alloc_pd(context)) && (mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)));
+}
+
+static void share(uint32_t max_wr) {
+    open_device();
+    CHECK(shared = ibv_create_srq(pd, &(struct ibv_srq_init_attr){.attr = {.max_wr = max_wr, .max_sge = 1}}));
+}
+
+static void begin(bool one_queue, enum ibv_mtu mtu) {
+    if (!context)
+        open_device();
     CHECK((sends = ibv_create_cq(context, 256, NULL, NULL, 0)));
     CHECK(recvs = one_queue ? sends : ibv_create_cq(context, 256, NULL, NULL, 0));
     from = make_qp();
@@ -248,6 +274,59 @@ static void flushed_receives(void) {
     poll_all();
 }
 
+/* The provider has rounded the size of a shared queue up: 8 receives fit in. */
+static void rounded_up(void) {
+    share(5);
+    post_recv();
+    move_to_backup(false);
+    for (int i = 0; i < 7; i++)
+        post_recv();
+    struct ibv_recv_wr *bad, more = {0};
+    CHECK(ibv_post_srq_recv(shared, &more, &bad) == ENOMEM && bad == &more);
+    CHECK(!ibv_modify_srq(shared, &(struct ibv_srq_attr){.max_wr = 9}, IBV_SRQ_MAX_WR)); /* 16 */
+    for (int i = 0; i < 8; i++)
+        post_recv();
+    CHECK(ibv_post_srq_recv(shared, &more, &bad) == ENOMEM);
+}
+
+/* Memory of a receive in a shared queue isn't registered on the backup. */
+static void unregistered(void) {
+    share(8);
+    post_elements(&(struct ibv_sge){.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey + 77}, 1);
+    begin(false, IBV_MTU_1024);
+    set_default(false);
+    post(IBV_WR_RDMA_WRITE, 40, true);
+    fail(from, IBV_WC_RETRY_EXC_ERR);
+    poll_until(1);
+    poll_all();
+}
+
+/* The peer has not told the key that its memory has on the backup. */
+static void unknown_key(void) {
+    move_to_backup(false);
+    rkey = 5;
+    post(IBV_WR_RDMA_WRITE, 40, true);
+    post(IBV_WR_RDMA_WRITE, 40, true);
+    poll_until(2);
+    poll_all();
+}
+
+/* Elements without bytes have no key. */
+static void empty_elements(bool shares) {
+    if (shares)
+        share(8);
+    move_to_backup(false);
+    struct ibv_sge sge[2] = {{.lkey = 99}, {.addr = (uintptr_t)memory, .length = 40, .lkey = mr->lkey}};
+    post_elements(sge, shares ? 1 : 2);
+    struct ibv_send_wr *bad, wr = {.wr_id = posted++, .sg_list = sge, .num_sge = 2, .opcode = IBV_WR_SEND};
+    wr.send_flags = IBV_SEND_SIGNALED;
+    CHECK(!ibv_post_send(from, &wr, &bad));
+    for (unsigned before = seen; seen < before + 2; poll_queues())
+        carry();
+}
+static void empty(void) { empty_elements(false); }
+static void empty_shared(void) { empty_elements(true); }
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -262,6 +341,11 @@ static const struct {
     {"washing", washing},
     {"executed", executed},
     {"flushed-receives", flushed_receives},
+    {"rounded-up", rounded_up},
+    {"unregistered", unregistered},
+    {"unknown-key", unknown_key},
+    {"empty", empty},
+    {"empty-shared", empty_shared},
 };
 
 int main(int argc, char **argv) {
