@@ -108,7 +108,9 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc) {
     shift_leg_t *leg = &q->legs[path];
     bool released = q->states.sq == SHIFT_SQ_RELEASED;
     mine.qp_num = q->qp->qp_num;
-    switch (shift_srq_take(path, leg->fenced || (!released && shift_transport_error(q, wc)), &mine)) {
+    /* without the worker nobody would switch it */
+    bool fails = leg->fenced || (d->worker_runs && shift_transport_error(q, wc));
+    switch (shift_srq_take(path, leg->fenced || (!released && fails), &mine)) {
     case SHIFT_SRQ_KEPT:
         if (!leg->fenced && path == q->path)
             shift_fail(q, NULL);
@@ -151,7 +153,7 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc) {
             q->times.flowing = shift_now();
             shift_tell_flowing(q);
         }
-    } else if (path == q->path && (leg->fenced || shift_transport_error(q, wc))) {
+    } else if (path == q->path && fails) {
         if (path == 0)
             shift_note_error(q, c, wc);
         note_trouble(q, c, wc);
