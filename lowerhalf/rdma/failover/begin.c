@@ -40,6 +40,7 @@ void shift_new_epoch(shift_qp_t *q) {
     q->epoch++;
     q->target = -1;
     q->peer_fenced = q->cut_off = false;
+    q->lacks_key = 0;
     q->times = (shift_times_t){.begun = shift_now()};
 }
 

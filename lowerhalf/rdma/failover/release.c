@@ -66,7 +66,7 @@ void shift_release(shift_qp_t *q, const char *why) {
         }
         return;
     }
-    enum ibv_wc_status status = q->trouble ? q->trouble : IBV_WC_WR_FLUSH_ERR;
+    enum ibv_wc_status status = q->trouble ? q->trouble : why ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR;
     for (uint64_t s = q->sends.first; s < q->sends.next; s++, status = IBV_WC_WR_FLUSH_ERR)
         shift_complete_send(q, shift_journal_at(&q->sends, s), status);
     for (uint64_t s = q->recvs.first; s < q->recvs.next; s++) {

@@ -2,6 +2,7 @@
  *
  * With the device's lock held. post.c has the invariants of the journals.
  */
+#include "common/report.h"
 #include "failover/failover.h"
 #include "objects/legs.h"
 
@@ -48,18 +49,28 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
     return 0;
 }
 
+/* A key isn't known yet. The worker looks for it; a peer that can't publish it (its agent is gone) never will. */
+static void wait_for_key(shift_qp_t *q) {
+    uint64_t now = shift_now();
+    q->lacks_key = q->lacks_key ? q->lacks_key : now;
+    if (now - q->lacks_key > q->o.device->longest_wait)
+        shift_release(q, "a work request uses memory whose key on the backup is not known");
+}
+
 void shift_repost_sends(shift_qp_t *q) {
     if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->states.sq == SHIFT_SQ_RELEASED)
         return;
     shift_journal_t *j = &q->sends;
     struct ibv_sge sge[j->max_sge + 1];
     struct ibv_send_wr wr;
-    q->lacks_key = false;
     while (q->posted_sends < j->next) {
         shift_send_t *e = shift_journal_at(j, q->posted_sends);
         if (!e->done) {
             int r = translate(q, e, &wr, sge);
-            q->lacks_key = r == -EAGAIN;
+            if (r == -EAGAIN)
+                wait_for_key(q);
+            else
+                q->lacks_key = 0;
             if (r == -ENOKEY)
                 shift_release(q, "a work request uses memory that is not registered on the backup");
             if (r != 0 || shift_leg_send(q, q->path, &wr) != 0) /* the queue is full: completions make room */

@@ -24,6 +24,7 @@ enum {
     LOOK_MS = 1000,  /* between queries of the store */
     MEET_MS = 50,    /* the same, in the first MEETING_MS without a path */
     MEETING_MS = 30000,
+    MISSED_MS = 200, /* between requests for a key that isn't there */
 };
 
 typedef enum slot_kind { RECV, SEND, PROBE } slot_kind_t;
@@ -478,8 +479,11 @@ void shift_link_poll(shift_device_t *d, int path) {
 
 const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey) {
     const uint32_t *known = shift_map_get(&l->rkeys, (uint64_t)rkey + 1);
-    if (!known)
-        l->next_rkeys = 0; /* ask now */
+    uint64_t now = known ? 0 : shift_now();
+    if (!known && now - l->missed > MISSED_MS * 1000000u) { /* ask now, but not again and again */
+        l->next_rkeys = 0;
+        l->missed = now;
+    }
     return known;
 }
 

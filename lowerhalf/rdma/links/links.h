@@ -82,6 +82,7 @@ struct shift_link {
     uint32_t rkeys_known;
     uint32_t rkeys_more; /* number to request next time, minus 1 */
     uint64_t next_rkeys; /* ns, when to request more; 0: now */
+    uint64_t missed;     /* ns, when this was last set to 0 because one was missing */
 };
 
 /* Finds the link or creates it. NULL: no memory. `receive` gets the messages of queue pairs. The caller passes it,

@@ -57,9 +57,14 @@ struct __attribute__((packed)) qp_value {
     } while (0)
 
 static bool shadow_pd(shift_device_t *d, shift_pd_t *p) {
-    for (int i = 1; i < d->paths; i++)
-        if (d->path[i].usable && !p->on[i])
-            UNLOCKED(d, p->on[i] = shift_real()->alloc_pd(d->path[i].context));
+    for (int i = 1; i < d->paths; i++) {
+        if (!d->path[i].usable || p->on[i])
+            continue;
+        UNLOCKED(d, p->on[i] = shift_real()->alloc_pd(d->path[i].context));
+        if (!p->on[i])
+            shift_report("%s cannot make a protection domain (%s): connections that need it are not protected",
+                         d->path[i].name, strerror(errno));
+    }
     return true;
 }
 
@@ -69,8 +74,10 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m) {
         struct ibv_pd *pd = m->pd->on[i];
         if (!d->path[i].usable)
             continue;
-        if (!pd)
+        if (!pd && m->pd->o.waiting)
             return false;
+        if (!pd) /* there will be none, which has been reported */
+            continue;
         if (!m->on[i] && !m->given_back)
             UNLOCKED(d, m->on[i] = shift_register(pd, &m->memory));
         if (!m->on[i] && !m->given_back)
@@ -111,8 +118,10 @@ static bool shadow_srq(shift_device_t *d, shift_srq_t *s) {
         struct ibv_srq *srq;
         if (!d->path[i].usable || s->on[i].srq)
             continue;
-        if (!s->pd->on[i])
+        if (!s->pd->on[i] && s->pd->o.waiting)
             return false;
+        if (!s->pd->on[i])
+            continue;
         UNLOCKED(d, srq = shift_real()->create_srq(s->pd->on[i], &init));
         if (!srq)
             shift_report("%s cannot make a shared receive queue (%s): connections that need it are not protected",
