@@ -71,17 +71,16 @@ void shift_ring_bell(shift_cq_t *c) {
     if (!__atomic_load_n(&c->armed, __ATOMIC_ACQUIRE))
         return;
     if (!c->bell) {
-        shift_pd_t *pd = NULL;
-        for (shift_object_t *o = c->o.device->objects; o && !pd; o = o->next)
-            if (o->kind == SHIFT_PD)
-                pd = (shift_pd_t *)o;
+        shift_device_t *d = c->o.device;
+        if (!d->pd)
+            d->pd = shift_real()->alloc_pd(d->context);
         struct ibv_qp_init_attr init = {
             .send_cq = c->cq,
             .recv_cq = c->cq,
             .qp_type = IBV_QPT_RC,
             .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
-        struct ibv_qp_attr attr = {.port_num = c->o.device->path[0].port};
-        c->bell = pd ? shift_real()->create_qp(pd->pd, &init) : NULL;
+        struct ibv_qp_attr attr = {.port_num = d->path[0].port};
+        c->bell = d->pd ? shift_real()->create_qp(d->pd, &init) : NULL;
         if (!c->bell)
             return;
         shift_qp_step(c->bell, &attr, IBV_QPS_INIT);

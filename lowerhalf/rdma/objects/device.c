@@ -107,6 +107,8 @@ void shift_device_free(shift_device_t *d) {
             shift_real()->close_device(path->context);
         shift_map_free(&path->qps);
     }
+    if (d->pd)
+        shift_real()->dealloc_pd(d->pd);
     if (d->kv)
         shift_kv_close(d->kv);
     shift_map_free(&d->mrs);

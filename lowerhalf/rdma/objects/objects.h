@@ -147,6 +147,7 @@ typedef struct shift_leg {
     uint32_t next_psn;           /* of the next packet to post */
     uint32_t generation, peer_generation; /* epoch of the switch after which it was made ready again */
     bool ready, peer_ready;
+    bool early; /* connected before the program had set the attributes of its sends */
     bool fenced; /* in the error state, set by us (or found there): its completions are drained */
     uint32_t lost_in; /* epoch in which it was fenced: both sides make it ready again with this generation */
     bool sentinel_send, sentinel_recv;   /* posted, */
@@ -199,8 +200,10 @@ typedef struct shift_qp { /* starts at a cache line; a straight post uses only t
     shift_srq_t *srq; /* NULL: it has receives of its own */
     int receives_on;  /* path whose shared queue the peer sends to */
     bool peer_shares; /* the peer receives from a shared queue */
+    bool peer_takes_writes; /* of this queue pair */
     const shift_rewind_t *rewind; /* of leg 0; NULL: its queues can't be read */
     void *queues;                 /* the rewind's */
+    uint32_t room_sends, room_recvs; /* what it has added to `promised` of its completion queues */
     bool rewinds; /* it keeps no journals in the default state */
     /* what is outstanding on leg 0 is only in the provider's queues; the journals hold requests posted since the switch
      * began */
@@ -272,7 +275,8 @@ typedef struct shift_path {
     struct ibv_context *context;
     struct ibv_comp_channel *channel;
     struct ibv_pd *pd;
-    struct ibv_cq *cq; /* of the control queue pairs of the links */
+    struct ibv_cq *cq;    /* of the control queue pairs of the links */
+    uint32_t promised;    /* completions that they may have outstanding at once */
     uint8_t port;
     struct ibv_gid_entry gid; /* of RoCE; with the last known index: gids.c */
     uint16_t lid;
@@ -317,6 +321,7 @@ struct shift_device {
     uint64_t next_watch;                                 /* ns, watch.c */
     shift_link_t *links;
     shift_kv_t *kv;
+    struct ibv_pd *pd; /* of the bells: the program can release all of its own */
     pthread_t worker;
     bool worker_runs, closing;
     int wake; /* eventfd */
