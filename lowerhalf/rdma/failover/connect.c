@@ -26,7 +26,8 @@ struct ibv_qp_attr shift_leg_attributes(const shift_qp_t *q, int path, uint32_t 
     struct ibv_qp_attr a = q->attr;
     if (q->state != IBV_QPS_RTS) { /* so far it only receives */
         a.timeout = 14;
-        a.retry_cnt = a.rnr_retry = 6;
+        a.retry_cnt = 6;
+        a.rnr_retry = 7;
         a.max_rd_atomic = 1;
     }
     if (d->rxe && generation) { /* for the empty READ of switch.c */
@@ -84,6 +85,7 @@ void shift_leg_make_ready(shift_qp_t *q, int path, uint32_t generation, const st
         leg->last_reached = false;
     leg->settled = 0;
     leg->ready = true;
+    leg->early = q->state != IBV_QPS_RTS;
     shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY,
                                                 .from_qpn = q->qp->qp_num,
                                                 .to_qpn = q->legs[0].peer_qpn,

@@ -23,33 +23,37 @@ static bool wanted(void) {
     return !choice || strcmp(choice, "off") != 0;
 }
 
-/* Makes room for every error completion: without room, requests would be missing. */
-static bool make_room(shift_cq_t *c, uint32_t n) {
+/* Makes room for every error completion: without room, requests would be missing. The worker makes the same room on
+ * the backups. Returns n, or 0 if there is no room. */
+static uint32_t make_room(shift_cq_t *c, uint32_t n) {
+    shift_device_t *d = c->o.device;
     uint32_t room = 64;
     while (room < c->promised + n)
         room *= 2;
-    if (c->promised + n > (uint32_t)c->cq->cqe && shift_real()->resize_cq(c->cq, (int)room) != 0 &&
-        shift_real()->resize_cq(c->cq, (int)(c->promised + n)) != 0)
-        return false;
+    if (c->promised + n > (uint32_t)c->cq->cqe) {
+        if (shift_real()->resize_cq(c->cq, (int)room) != 0 &&
+            shift_real()->resize_cq(c->cq, (int)(c->promised + n)) != 0)
+            return 0;
+        pthread_mutex_lock(&d->lock);
+        c->o.waiting = d->work = true;
+        pthread_mutex_unlock(&d->lock);
+    }
     c->promised += n;
-    return true;
+    return n;
 }
 
 void shift_rewind_attach(shift_qp_t *q) {
-    uint32_t sends = q->init.cap.max_send_wr + 1, recvs = q->init.cap.max_recv_wr + 1;
     q->rewind = shift_rewind_for(q->qp, &q->init, &q->queues);
-    if (!q->rewind || !q->rewind->first_psn || q->srq || !wanted() || !make_room(q->send_cq, sends))
-        return;
-    q->rewinds = make_room(q->recv_cq, recvs);
-    if (!q->rewinds)
-        q->send_cq->promised -= sends;
+    q->room_sends = make_room(q->send_cq, q->init.cap.max_send_wr + 1);
+    q->room_recvs = make_room(q->recv_cq, q->srq ? 1 : q->init.cap.max_recv_wr + 1); /* a shared queue isn't flushed */
+    q->rewinds = q->rewind && q->rewind->first_psn && !q->srq && wanted() && q->room_sends && q->room_recvs;
 }
 
 void shift_rewind_detach(shift_qp_t *q) {
-    if (q->rewinds) {
-        q->send_cq->promised -= q->init.cap.max_send_wr + 1;
-        q->recv_cq->promised -= q->init.cap.max_recv_wr + 1;
-    }
+    if (q->send_cq)
+        q->send_cq->promised -= q->room_sends;
+    if (q->recv_cq)
+        q->recv_cq->promised -= q->room_recvs;
     if (q->rewind)
         q->rewind->detach(q->queues);
     free(q->errors);

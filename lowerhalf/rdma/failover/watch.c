@@ -40,7 +40,7 @@ static uint64_t patience(const shift_qp_t *q) {
 /* For a queue pair that is away from the default state: what it has outstanding on the leg in use. */
 static bool journal_pending(const shift_qp_t *q, shift_pending_t *p) {
     uint64_t bytes = 0;
-    bool own = q->washing || (q->marker_posted && !q->marker_done), signaled = false;
+    bool own = q->washing || (q->peer_takes_writes && q->marker_posted && !q->marker_done), signaled = false;
     for (uint64_t s = q->sends.first; s < q->posted_sends; s++) {
         const shift_send_t *e = shift_journal_at(&q->sends, s);
         bytes += e->length;

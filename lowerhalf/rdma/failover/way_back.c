@@ -3,6 +3,9 @@
  * The way back is a switch like any other (switch.c). It begins when both sides' legs on the default path are ready
  * again and their send queues have emptied (SHIFT paper, section 4.2.3), so that nothing must be replayed. A peer that
  * waits for us meanwhile would wait for ever. So emptying has a time limit; after it the replay does its work.
+ *
+ * A marker, an empty write, shows that a queue is empty. A queue pair that refuses writes would refuse it; and its legs
+ * must refuse what it refuses. Then only the journal tells.
  */
 #include "common/report.h"
 #include "failover/switch.h"
@@ -14,15 +17,30 @@
 
 enum { SINK_MS = 100 };
 
-/* Makes lost legs ready again as soon as the link's control queue pair works on their path. */
+/* Makes lost legs ready again as soon as the link's control queue pair works on their path. A leg that was connected
+ * early gets the program's attributes. In the default state nothing has been sent on it, so the peer doesn't notice. */
 void shift_mend_legs(shift_qp_t *q) {
-    for (int p = 0; p < q->o.device->paths; p++)
-        if (p != q->path && q->legs[p].fenced && q->link->on[p].up)
-            shift_leg_connect(q, p, q->legs[p].lost_in);
+    for (int p = 0; p < q->o.device->paths; p++) {
+        shift_leg_t *leg = &q->legs[p];
+        if (p != q->path && leg->fenced && q->link->on[p].up)
+            shift_leg_connect(q, p, leg->lost_in);
+        else if (p && q->direct && leg->early && q->state == IBV_QPS_RTS) {
+            leg->early = false;
+            if (shift_leg_connect(q, p, leg->generation) != 0) {
+                leg->fenced = true; /* another try later */
+                leg->ready = false;
+                leg->lost_in = leg->generation;
+            }
+        }
+    }
 }
 
 /* Posts an empty signaled write of our own: when it completes, everything before it has completed. */
 static void post_marker(shift_qp_t *q) {
+    if (!q->peer_takes_writes) {
+        q->marker_posted = true;
+        return;
+    }
     struct ibv_send_wr wr = {
         .wr_id = (uintptr_t)&q->marker_done, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
     shift_leg_t *leg = &q->legs[q->path];
@@ -58,6 +76,8 @@ void shift_way_back(shift_qp_t *q) {
         q->since = shift_now();
         /* fall through */
     case SHIFT_SQ_WAIT_SINKED:
+        if (!q->peer_takes_writes)
+            q->marker_done = q->sends.first == q->posted_sends;
         if (q->marker_done && !q->sunk_told) {
             q->sunk_told = true;
             shift_link_send(q->link, &(shift_message_t){.type = SHIFT_SUNK,

@@ -46,7 +46,7 @@ static void count_away(const shift_qp_t *q, int by) {
 bool shift_needs_attention(const shift_qp_t *q) {
     bool lost = false;
     for (int p = 0; p < q->o.device->paths; p++)
-        lost |= q->legs[p].fenced;
+        lost |= q->legs[p].fenced || (p && q->legs[p].early && q->state == IBV_QPS_RTS);
     return q->states.sq != SHIFT_SQ_RELEASED && (!q->direct || lost);
 }
 

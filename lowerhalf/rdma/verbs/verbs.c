@@ -416,6 +416,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) 
             } else if (mine.qp_state == IBV_QPS_RTS && !there) {
                 q->legs[0].send_psn = q->legs[0].next_psn = mine.sq_psn & SHIFT_PSN_MASK;
             }
+            if (q->linked && shift_needs_attention(q))
+                shift_attend(q, true);
             d->work = true;
             if (mine.qp_state == IBV_QPS_RTR && !d->worker_runs)
                 shift_worker_start(d);

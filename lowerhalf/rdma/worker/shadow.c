@@ -22,6 +22,7 @@
 #include "failover/failover.h"
 #include "journal/journal.h"
 #include "objects/regions.h"
+#include "objects/slow_path.h"
 #include "worker/worker.h"
 
 #include <errno.h>
@@ -40,6 +41,7 @@ struct __attribute__((packed)) qp_value {
     uint32_t dest_qpn, expected_psn;
     uint8_t paths;
     uint8_t shares; /* it receives from a shared receive queue */
+    uint8_t takes_writes; /* it has IBV_ACCESS_REMOTE_WRITE */
     struct __attribute__((packed)) {
         uint32_t qpn, psn;
         uint16_t lid;
@@ -97,10 +99,17 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m) {
     return true;
 }
 
+/* A queue that the program's has outgrown grows, too. */
 static bool shadow_cq(shift_device_t *d, shift_cq_t *c) {
-    for (int i = 1; i < d->paths; i++)
-        if (d->path[i].usable && !c->on[i]) {
-            struct ibv_cq *cq;
+    for (int i = 1; i < d->paths; i++) {
+        struct ibv_cq *cq = c->on[i];
+        if (cq && cq->cqe < c->cq->cqe) {
+            int r;
+            UNLOCKED(d, r = shift_real()->resize_cq(cq, c->cq->cqe));
+            if (r != 0)
+                shift_report("%s cannot make a completion queue larger (%s)", d->path[i].name, strerror(r));
+        }
+        if (d->path[i].usable && !cq) {
             UNLOCKED(d, cq = shift_real()->create_cq(d->path[i].context, c->cq->cqe, c, d->path[i].channel, 0));
             if (cq)
                 cq->context->ops.req_notify_cq(cq, 0);
@@ -109,6 +118,7 @@ static bool shadow_cq(shift_device_t *d, shift_cq_t *c) {
                              d->path[i].name, strerror(errno));
             c->on[i] = cq;
         }
+    }
     return true;
 }
 
@@ -157,7 +167,8 @@ static bool publish_qp(shift_device_t *d, shift_qp_t *q) {
                          .dest_qpn = q->attr.dest_qp_num,
                          .expected_psn = q->attr.rq_psn & SHIFT_PSN_MASK,
                          .paths = (uint8_t)d->paths,
-                         .shares = q->srq != NULL};
+                         .shares = q->srq != NULL,
+                         .takes_writes = !!(q->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)};
     for (int i = 1; i < d->paths; i++) {
         v.leg[i].qpn = q->legs[i].qp ? q->legs[i].qp->qp_num : 0;
         v.leg[i].psn = q->legs[i].send_psn;
@@ -185,6 +196,7 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
     }
     bool any = false;
     q->peer_shares = v.shares;
+    q->peer_takes_writes = v.takes_writes;
     /* It has no number of its own for its sends. Our number on the way back must be the one that the peer expects. */
     if (q->state != IBV_QPS_RTS)
         q->legs[0].send_psn = q->legs[0].next_psn = v.expected_psn;
@@ -239,17 +251,22 @@ static bool connect_legs(shift_device_t *d, shift_qp_t *q) {
         if (!q->legs[i].qp || !q->legs[i].peer_qpn)
             continue;
         struct ibv_qp_attr a = shift_leg_attributes(q, i, 0);
+        bool early = q->state != IBV_QPS_RTS;
         int r;
         UNLOCKED(d, r = shift_leg_bring_up(q, i, &a));
         if (q->states.sq == SHIFT_SQ_RELEASED) /* the program has released it meanwhile */
             return true;
-        if (r == 0)
+        if (r == 0) {
             shift_leg_make_ready(q, i, 0, &a);
+            q->legs[i].early = early;
+        }
         any |= r == 0;
     }
     if (any) {
         shift_tell(q, "protected");
         shift_linked(q);
+        if (shift_needs_attention(q))
+            shift_attend(q, true);
     }
     return true;
 }
