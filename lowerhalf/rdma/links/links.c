@@ -57,6 +57,18 @@ struct __attribute__((packed)) link_value {
 
 static slot_t *slot_at(const shift_link_leg_t *leg, int i) { return (slot_t *)leg->slots + i; }
 
+/* Room for the completions of one more leg: the worker may poll only after it has fenced all of them. */
+static bool make_room(shift_path_t *via) {
+    uint32_t all = via->promised + 2 * SHIFT_LINK_DEPTH + 1, room = (uint32_t)via->cq->cqe;
+    while (room < all)
+        room *= 2;
+    if (room > (uint32_t)via->cq->cqe && (errno = shift_real()->resize_cq(via->cq, (int)room)) != 0 &&
+        (errno = shift_real()->resize_cq(via->cq, (int)all)) != 0)
+        return false;
+    via->promised = all;
+    return true;
+}
+
 static bool make_leg(shift_link_t *l, int path) {
     shift_device_t *d = l->device;
     shift_path_t *via = &d->path[path];
@@ -70,7 +82,7 @@ static bool make_leg(shift_link_t *l, int path) {
                                             .max_send_sge = 1,
                                             .max_recv_sge = 1}};
     size_t bytes = (2 * SHIFT_LINK_DEPTH + 1) * sizeof(slot_t);
-    leg->slots = calloc(1, bytes);
+    leg->slots = make_room(via) ? calloc(1, bytes) : NULL;
     leg->mr = leg->slots ? shift_real()->reg_mr(via->pd, leg->slots, bytes, IBV_ACCESS_LOCAL_WRITE) : NULL;
     leg->qp = leg->mr ? shift_real()->create_qp(via->pd, &init) : NULL;
     for (int i = 0; leg->slots && i <= 2 * SHIFT_LINK_DEPTH; i++) {

@@ -363,9 +363,22 @@ bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message) {
     return found;
 }
 
+static void fail(qp_t *q, enum ibv_wc_status status) {
+    q->attr.qp_state = IBV_QPS_ERR;
+    if (q->sends)
+        drop_send(q, status);
+    flush(q);
+}
+
 bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge) {
     qp_t *a = (qp_t *)from, *b = (qp_t *)to;
     pthread_mutex_lock(&lock);
+    if (a->sends && !a->executed && a->sends->wr.opcode == IBV_WR_RDMA_WRITE && a->attr.qp_state == IBV_QPS_RTS &&
+        !(b->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) {
+        fail(a, IBV_WC_REM_ACCESS_ERR);
+        pthread_mutex_unlock(&lock);
+        return true;
+    }
     const send_t *s = a->sends;
     for (unsigned i = 0; s && i < a->executed; i++)
         s = s->next;
@@ -394,12 +407,8 @@ bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
 }
 
 void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status) {
-    qp_t *q = (qp_t *)qp;
     pthread_mutex_lock(&lock);
-    q->attr.qp_state = IBV_QPS_ERR;
-    if (q->sends)
-        drop_send(q, status);
-    flush(q);
+    fail((qp_t *)qp, status);
     pthread_mutex_unlock(&lock);
 }
 
@@ -1121,6 +1130,8 @@ static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_
     q->ex.qp_base.srq = init->srq, q->ex.qp_base.qp_type = init->qp_type, q->ex.qp_base.qp_num = number(),
     q->ex.qp_base.handle = q->ex.qp_base.qp_num;
     pthread_mutex_lock(&lock);
+    if (pd)
+        ((domain_t *)pd)->users++;
     qp_t **at = &qps; /* oldest first */
     while (*at)
         at = &(*at)->next;
@@ -1205,6 +1216,10 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
         q->attr.path_mtu = attr->path_mtu;
     if (mask & IBV_QP_AV)
         q->attr.ah_attr = attr->ah_attr;
+    if (mask & IBV_QP_ACCESS_FLAGS)
+        q->attr.qp_access_flags = attr->qp_access_flags;
+    if (mask & IBV_QP_RNR_RETRY)
+        q->attr.rnr_retry = attr->rnr_retry;
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -1230,6 +1245,8 @@ int ibv_destroy_qp(struct ibv_qp *qp) {
         at = &(*at)->next;
     *at = q->next;
     forget(q);
+    if (qp->pd)
+        ((domain_t *)qp->pd)->users--;
     pthread_mutex_unlock(&lock);
     if (q->send_ring)
         munmap(q->send_ring, ring_bytes(q->send_ring));

@@ -8,11 +8,12 @@ from pathlib import Path
 from compiling import SHARED
 from work_requests import DRIVERS, build
 
-OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_frame.c stands for these
+FRAME = {"common/real", "kv/kv", "preload/preload"}  # switch_frame.c stands for these,
+LINK = {"links/links", "links/backoff"}  # and switch_link.c for these
 TRACE = ("file", "table")  # the files into which traffic.c writes
 
 
-def build_driver(made: Path, root: Path, name: str, sanitizer: str) -> tuple[Path, Path]:
+def build_driver(made: Path, root: Path, name: str, sanitizer: str, real_links: bool = False) -> tuple[Path, Path]:
     """A driver and the null provider, with a sanitizer."""
     rdma, null = root / "lowerhalf" / "rdma", root / "tests" / "programs" / "rdma"
     # The compiler warns that the thread sanitizer doesn't understand fences. Where fences matter (sections.h), only
@@ -26,8 +27,9 @@ def build_driver(made: Path, root: Path, name: str, sanitizer: str) -> tuple[Pat
     ]
     script = f"-Wl,--version-script={null / 'nullverbs.map'}"
     library = build(made / "libnullverbs.so", [null / "nullverbs.c"], *SHARED, script, sanitizers=sanitizers)
-    parts = sorted(path for path in rdma.glob("*/*.c") if str(path.relative_to(rdma).with_suffix("")) not in OURS)
-    drivers = [DRIVERS / f"{file}.c" for file in (name, "switch_frame")]
+    ours = FRAME if real_links else FRAME | LINK
+    parts = sorted(path for path in rdma.glob("*/*.c") if str(path.relative_to(rdma).with_suffix("")) not in ours)
+    drivers = [DRIVERS / f"{file}.c" for file in (name, "switch_frame", *(() if real_links else ("switch_link",)))]
     sources = [*drivers, *parts, *(rdma.parent / "trace" / f"{file}.c" for file in TRACE)]
     return build(made / "driver", sources, f"-I{null}", "-ldl", sanitizers=sanitizers), library
 

@@ -161,3 +161,41 @@ def test_errors_without_a_worker(tmp_path: Path, root: Path, rings: bool) -> Non
     done = run(tmp_path, root, BEGIN + ERRORS, more)
     assert (done.returncode, done.stdout.split()) == (0, ["0:12", "1:5", "2:5"]), done
     assert done.stderr == "manapy shift: no key-value agent (MANAPY_SHIFT_AGENT): connections are not protected\n"
+
+
+ROOM = r"""
+static int room_on_backup(void)
+{
+    for (struct ibv_qp *q = nullverbs_next_qp(0); q; q = nullverbs_next_qp(q))
+        if (!strcmp(q->context->device->name, "null1"))
+            return q->send_cq->cqe;
+    return 0;
+}
+int main(void)
+{
+    context = ibv_open_device(*ibv_get_device_list(0));
+    pd = ibv_alloc_pd(context);
+    cq = ibv_create_cq(context, 8, 0, 0, 0);
+    struct ibv_qp *qp = make_qp(); /* 4 sends and 4 receives may be outstanding, and two requests of ours */
+    if (!qp || up(qp))
+        return 1;
+    for (int i = 0; i < 10000 && !room_on_backup(); i++)
+        usleep(1000);
+    for (int i = 1; i < 10; i++)
+        if (!make_qp())
+            return 1;
+    for (int i = 0; i < 1000 && room_on_backup() < 100; i++)
+        usleep(1000);
+    printf("%d %d\n", cq->cqe >= 100, room_on_backup() >= 100);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("rings", [True, False], ids=["rewind", "journal"])
+def test_everything_that_is_outstanding_may_complete_at_once(tmp_path: Path, root: Path, rings: bool) -> None:
+    """On the backup, too, whose queues may have been made before."""
+    (tmp_path / "sys").mkdir()
+    more = {"NULLVERBS_SYSFS": str(tmp_path / "sys")} if rings else {}
+    done = run(tmp_path, root, BEGIN + ROOM, more)
+    assert (done.returncode, done.stdout) == (0, "1 1\n"), done

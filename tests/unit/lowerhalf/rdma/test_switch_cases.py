@@ -104,3 +104,20 @@ def test_a_remote_key_that_never_comes(cases: tuple[Path, Path], tmp_path: Path)
 def test_elements_without_bytes(cases: tuple[Path, Path], tmp_path: Path, case: str) -> None:
     got, said = run(cases, tmp_path, case, {})
     assert (sorted(got), said) == (["R100:0", "S0:0", "S1:0", "|"], [])
+
+
+def test_a_way_back_without_writes(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    """The way back needs no write that the queue pairs refuse: no path is lost on it."""
+    got, said = run(cases, tmp_path, "no-writes", {})
+    assert (sorted(got[:2]), got[2:], said) == (["R100:0", "S0:0"], ["|", "lost", "1", "0"], [])
+
+
+def test_a_queue_pair_that_sends_late(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its backup waits for receivers for ever, until the program says how long; then it has the program's attributes,
+    and works."""
+    got, said = run(cases, tmp_path, "late-sender", {})
+    assert (got[:2], sorted(got[2:]), said) == (["6", "7"], ["R100:0", "S0:0"], [])
+
+
+def test_the_program_can_release_its_domain(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    assert run(cases, tmp_path, "bell", {}) == (["S0:0", "0"], [])

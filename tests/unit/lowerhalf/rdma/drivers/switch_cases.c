@@ -26,6 +26,9 @@ static struct ibv_qp *from, *to;
 static struct ibv_srq *shared; /* of both ends, in some cases */
 static uint64_t posted, received = FIRST_RECV;
 static uint32_t rkey = 1;
+static unsigned access_flags = IBV_ACCESS_REMOTE_WRITE;
+static bool receives_first, with_channel;
+static struct ibv_comp_channel *channel;
 static unsigned seen; /* completions */
 
 static shift_device_t *device(void) { return shift_map_get(&shift_devices, (uintptr_t)context); }
@@ -131,12 +134,16 @@ static void share(uint32_t max_wr) {
 static void begin(bool one_queue, enum ibv_mtu mtu) {
     if (!context)
         open_device();
-    CHECK((sends = ibv_create_cq(context, 256, NULL, NULL, 0)));
+    CHECK(!with_channel || (channel = real.create_comp_channel(context)));
+    CHECK((sends = ibv_create_cq(context, 256, NULL, channel, 0)));
     CHECK(recvs = one_queue ? sends : ibv_create_cq(context, 256, NULL, NULL, 0));
     from = make_qp();
     to = make_qp();
-    connect_qp(from, to, mtu);
-    connect_qp(to, from, mtu);
+    receive_only(from, to, mtu, access_flags);
+    receive_only(to, from, mtu, access_flags);
+    send_too(from);
+    if (!receives_first)
+        send_too(to);
     wait_at(0, false);
 }
 
@@ -327,6 +334,63 @@ static void empty_elements(bool shares) {
 static void empty(void) { empty_elements(false); }
 static void empty_shared(void) { empty_elements(true); }
 
+/* Its queue pairs refuse writes, also on the way back. */
+static void no_writes(void) {
+    access_flags = 0;
+    begin(false, IBV_MTU_1024);
+    set_default(false);
+    post_recv();
+    fail(to, IBV_WC_RETRY_EXC_ERR);
+    wait_at(1, false);
+    post(IBV_WR_SEND, 40, true);
+    set_default(true);
+    wait_at(0, true);
+    poll_until(2);
+    printf("| lost %u %u", downs[0], downs[1]);
+}
+
+static uint8_t rnr_retry_of(struct ibv_qp *qp) {
+    struct ibv_qp_attr a;
+    struct ibv_qp_init_attr init;
+    CHECK(!real.query_qp(qp, &a, IBV_QP_RNR_RETRY, &init));
+    return a.rnr_retry;
+}
+
+/* One end only receives, until its backup is ready. */
+static void late_sender(void) {
+    receives_first = true;
+    begin(false, IBV_MTU_1024);
+    printf("%u %u ", rnr_retry_of(backup(from)), rnr_retry_of(backup(to)));
+    send_too(to);
+    for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; rnr_retry_of(backup(to)) != 6; usleep(200))
+        CHECK(shift_now() < end);
+    wait_at(0, false);
+    post_recv();
+    fail(to, IBV_WC_RETRY_EXC_ERR);
+    post(IBV_WR_SEND, 40, true);
+    wait_at(1, true);
+    poll_until(2);
+}
+
+/* Events on the program's channel are caused by a queue pair of ours. The program releases its own objects. */
+static void bell(void) {
+    with_channel = true;
+    begin(true, IBV_MTU_1024);
+    struct ibv_cq *cq;
+    void *about;
+    CHECK(!ibv_req_notify_cq(sends, 0));
+    set_default(false);
+    post(IBV_WR_RDMA_WRITE, 40, true);
+    fail(from, IBV_WC_RETRY_EXC_ERR); /* an event */
+    CHECK(!ibv_get_cq_event(channel, &cq, &about));
+    real.ack_cq_events(cq, 1);
+    CHECK(!ibv_req_notify_cq(sends, 0));
+    wait_at(1, true);
+    poll_until(1);
+    CHECK(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_dereg_mr(mr));
+    printf("%d", ibv_dealloc_pd(pd));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -344,6 +408,9 @@ static const struct {
     {"rounded-up", rounded_up},
     {"unregistered", unregistered},
     {"unknown-key", unknown_key},
+    {"no-writes", no_writes},
+    {"late-sender", late_sender},
+    {"bell", bell},
     {"empty", empty},
     {"empty-shared", empty_shared},
 };

@@ -1,5 +1,6 @@
 /* switch_frame.c - what stands around the interposer's own code in switch_driver.c and switch_cases.c: the null
- * provider's library, the key-value store, and the link. Both ends of each connection are in this process. */
+ * provider's library, and the key-value store. Both ends of each connection are in this process; switch_link.c is the
+ * link. */
 #include "switch_frame.h"
 #include "check.h"
 #include "common/report.h"
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEYS = 64 };
+enum { KEYS = 512 };
 
 /* ---- the real library ---- */
 
@@ -81,6 +82,19 @@ int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n) 
     return 0;
 }
 
+int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n) {
+    return shift_kv_note(kv, key, value, n);
+}
+
+int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room) {
+    shift_kv_found_t asked = {0};
+    snprintf(asked.key, sizeof asked.key, "%s", key);
+    shift_kv_find(kv, &asked, 1);
+    CHECK(asked.size <= room);
+    memcpy(value, asked.value, asked.size);
+    return (int)asked.size;
+}
+
 int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n) {
     (void)kv;
     pthread_mutex_lock(&storing);
@@ -94,53 +108,19 @@ int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n) {
     return 0;
 }
 
-/* ---- the link: connects this process with itself, on all paths at all times ---- */
-
-enum { MESSAGES = 1024 };
-shift_link_t ourselves = {.connected = true};
-uint32_t rkeys[SHIFT_PATHS] = {1, 1};
-static shift_message_t messages[MESSAGES];
-static unsigned first_message, next_message;
-
-shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive) {
-    ourselves.device = d;
-    ourselves.peer = peer;
-    ourselves.receive = receive;
-    for (int p = 0; p < SHIFT_PATHS; p++)
-        ourselves.on[p].connected = ourselves.on[p].up = true;
-    return &ourselves;
-}
-
-void shift_link_send(shift_link_t *l, const shift_message_t *m) {
-    CHECK(next_message - first_message < MESSAGES);
-    messages[next_message++ % MESSAGES] = *m;
-    shift_wake(l->device);
-}
-
-void shift_link_poll(shift_device_t *d, int path) {
-    (void)d;
-    while (path == 0 && first_message != next_message) {
-        shift_message_t m = messages[first_message++ % MESSAGES];
-        ourselves.receive(&ourselves, &m);
-    }
-}
-
-void shift_link_step(shift_link_t *l) { (void)l; }
-void shift_link_flush(shift_link_t *l) { (void)l; }
-void shift_link_down(shift_link_t *l, int path, bool tell) { (void)l, (void)path, (void)tell; }
-bool shift_link_alive(const shift_link_t *l) { return l->connected; }
-bool shift_link_lost(const shift_link_t *l) { return !l->connected; }
-const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey) { return l && rkey == 1 ? rkeys : NULL; }
-void shift_links_free(shift_device_t *d) { (void)d; }
-
 /* ---- the program ---- */
 
 shift_qp_t *shift_of(struct ibv_qp *qp) { return shift_map_get(&shift_qps, (uintptr_t)qp); }
 
 void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer, enum ibv_mtu mtu) {
+    receive_only(q, peer, mtu, IBV_ACCESS_REMOTE_WRITE);
+    send_too(q);
+}
+
+void receive_only(struct ibv_qp *q, const struct ibv_qp *peer, enum ibv_mtu mtu, unsigned access) {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
     CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE)); /* some programs begin like this: the queue pair stays protected */
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access};
     CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
                              .path_mtu = mtu,
@@ -152,9 +132,12 @@ void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer, enum ibv_mtu mtu) {
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     CHECK(!ibv_modify_qp(q, &a, mask));
-    a = (struct ibv_qp_attr){
+}
+
+void send_too(struct ibv_qp *q) {
+    struct ibv_qp_attr a = {
         .qp_state = IBV_QPS_RTS, .timeout = 14, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
-    mask =
+    int mask =
         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     CHECK(!ibv_modify_qp(q, &a, mask));
 }

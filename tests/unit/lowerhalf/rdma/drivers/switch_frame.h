@@ -22,9 +22,13 @@ void find_library(const char *path);
  * remote key that it knows is 1, with these keys on the paths. */
 extern shift_link_t ourselves;
 extern uint32_t rkeys[SHIFT_PATHS];
+extern unsigned downs[SHIFT_PATHS]; /* how often each path was said to be lost */
 
 shift_qp_t *shift_of(struct ibv_qp *qp);
+/* Both steps, with IBV_ACCESS_REMOTE_WRITE: to RTR, and to RTS. */
 void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer, enum ibv_mtu mtu);
+void receive_only(struct ibv_qp *q, const struct ibv_qp *peer, enum ibv_mtu mtu, unsigned access);
+void send_too(struct ibv_qp *q);
 /* Is it in the default state, with a backup that is ready on both sides? With the device's lock. */
 bool protected_now(struct ibv_qp *qp);
 

@@ -1,0 +1,19 @@
+"""The links between processes (links_driver.c), over the null provider."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from switching import build_driver, environment
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> tuple[Path, Path]:
+    return build_driver(tmp_path_factory.mktemp("links"), root, "links_driver", "address,undefined", real_links=True)
+
+
+def test_room_for_many_peers(driver: tuple[Path, Path], tmp_path: Path) -> None:
+    done = subprocess.run([*driver, "100"], capture_output=True, text=True, env=environment(tmp_path, {}), timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done
