@@ -54,7 +54,7 @@ class EtcdStore(Store):
         if self._tls["cert_cert"] is not None and self._tls["ca_cert"] is None:
             raise UsageError(f"{url.text}: cert and key need ca, which authenticates the server")
         url.done(_OPTIONS)
-        self._password = None if password_file is None else _read(Path(password_file)).decode().rstrip("\n")
+        self._password = None if password_file is None else _password(Path(password_file))
         for path in filter(None, self._tls.values()):
             _read(Path(path))
         self._etcd3, self._grpc = packages()
@@ -202,6 +202,13 @@ def _endpoint(url: Url, text: str) -> tuple[str, int]:
 def _read(path: Path) -> bytes:
     with explained(StoreError):
         return path.read_bytes()
+
+
+def _password(path: Path) -> str:
+    try:
+        return _read(path).decode().rstrip("\n")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: the password is not UTF-8") from None
 
 
 def packages() -> tuple[Any, Any]:

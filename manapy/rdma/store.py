@@ -89,7 +89,10 @@ class Url:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError:  # not repeated, because there may be a password in it
+            raise UsageError("a store's URL has no valid host: check its brackets and characters") from None
         self.scheme, self.place, self.path = parts.scheme, parts.netloc, parts.path
         if "@" in self.place:
             raise UsageError(

@@ -187,6 +187,8 @@ def test_files_that_are_no_store(url: str, tmp_path: Path) -> None:
         ("sqlite:///tmp/k.db?sync=on&sync=off", "each once"),
         ("sqlite:///tmp/k.db#x", "'#'"),
         ("etcd://", "not host:port"),
+        ("etcd://[::1", "no valid host"),
+        ("etcd://root:secret@[::1", "no valid host"),
         ("etcd://h:0", "not host:port"),
         ("etcd://h:99999", "not host:port"),
         ("etcd://h,,g", "not host:port"),
@@ -208,7 +210,15 @@ def test_bad_urls(url: str, text: str) -> None:
     assert isinstance(caught.value, StoreError if "missing" in url else UsageError)
 
 
-def test_password_in_a_url_is_not_repeated() -> None:
+@pytest.mark.parametrize("host", ["h", "[::1"])
+def test_password_in_a_url_is_not_repeated(host: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Url("etcd://root:secret@h")
+        Url(f"etcd://root:secret@{host}")
     assert "secret" not in str(caught.value)
+
+
+def test_password_that_is_not_text(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="password: the password is not UTF-8"):
+        open_store(f"etcd://h?user=x&password-file={password}", "job")
