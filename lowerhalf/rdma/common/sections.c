@@ -23,9 +23,13 @@ static pthread_key_t ends;
 
 static int barrier(int command) { return (int)syscall(SYS_membarrier, command, 0, 0); }
 
+/* A thread that was cancelled within a data verb has not left its sections. */
 static void thread_ends(void *slot) {
+    shift_thread_t *me = slot;
+    while (me->depth)
+        shift_leave(me);
     shift_me = NULL; /* another destructor may still call a data verb */
-    __atomic_store_n(&((shift_thread_t *)slot)->taken, false, __ATOMIC_RELEASE);
+    __atomic_store_n(&me->taken, false, __ATOMIC_RELEASE);
 }
 
 /* Runs in a child of fork, which has only one thread. */
