@@ -22,8 +22,7 @@ static shift_slot_t *place(shift_slots_t *s, uint64_t key) {
     return &s->at[i];
 }
 
-/* Doubles the number of slots, or keeps it if most slots hold removed keys. The old slots are kept for the readers;
- * together they are smaller than the new ones. */
+/* Doubles the number of slots, or keeps it if most slots hold removed keys. The old slots are kept for the readers. */
 static int grow(shift_map_t *m) {
     uint32_t live = 0;
     for (uint32_t i = 0; m->slots && i <= m->slots->mask; i++)
@@ -37,7 +36,10 @@ static int grow(shift_map_t *m) {
     for (uint32_t i = 0; m->slots && i <= m->slots->mask; i++)
         if (m->slots->at[i].value)
             *place(s, m->slots->at[i].key) = m->slots->at[i];
-    s->older = m->slots;
+    if (m->guarded)
+        free(m->slots);
+    else
+        s->older = m->slots;
     m->used = live;
     __atomic_store_n(&m->slots, s, __ATOMIC_RELEASE);
     return 0;

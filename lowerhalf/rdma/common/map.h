@@ -2,13 +2,15 @@
  *
  * Data verbs look up here. So a look-up is a multiplication and, nearly always, one probe, without a lock. Changes are
  * made under the map's own lock. Invariants: key 0 is never used. A slot's key is written after its value. A slot that
- * is used keeps its key until the map grows. The old slots of a map that has grown stay readable as long as the map
- * exists (look-ups may be in progress in them).
+ * is used keeps its key until the map is rebuilt: when it grows, or when most slots hold removed keys. The old slots stay
+ * readable as long as the map exists (look-ups may be in progress in them), unless look-ups and changes never happen at
+ * the same time (`guarded`). So a map whose keys change all the time must be guarded.
  */
 #ifndef MANAPY_RDMA_MAP_H
 #define MANAPY_RDMA_MAP_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +30,7 @@ typedef struct shift_map {
     shift_slots_t *slots;
     uint32_t used; /* slots with a key */
     pthread_mutex_t lock;
+    bool guarded; /* the caller holds a lock during look-ups and changes */
 } shift_map_t;
 
 #define SHIFT_MAP_INIT { .lock = PTHREAD_MUTEX_INITIALIZER }

@@ -81,6 +81,7 @@ shift_device_t *shift_device_add(struct ibv_context *context) {
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->idle, NULL);
     pthread_mutex_init(&d->mrs.lock, NULL);
+    d->mrs.guarded = true;
     for (int p = 0; p < SHIFT_PATHS; p++)
         pthread_mutex_init(&d->path[p].qps.lock, NULL);
     d->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -128,6 +129,7 @@ void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d) {
     o->waiting = d->paths > 1 && !(kind == SHIFT_QP && ((shift_qp_t *)o)->plain);
     pthread_mutex_lock(&d->lock);
     o->previous = d->last;
+    o->next = NULL;
     *(d->last ? &d->last->next : &d->objects) = o;
     d->last = o;
     d->work |= o->waiting;

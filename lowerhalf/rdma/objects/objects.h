@@ -311,7 +311,7 @@ struct shift_device {
     shift_srq_t *srqs;
     bool stashed;           /* some completion queue has a stash */
     uint64_t round;         /* number of the worker's round */
-    shift_map_t mrs; /* lkey -> shift_mr_t */
+    shift_map_t mrs; /* lkey -> shift_mr_t; with the lock held */
     uint32_t mrs_told;
     struct shift_withdrawal *withdrawn, *withdrawn_last; /* keys.c */
     uint64_t next_connect;                               /* ns, of the next try to connect to the agent */

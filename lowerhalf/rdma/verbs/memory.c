@@ -46,10 +46,14 @@ struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) {
     shift_pd_t *p = shift_map_get(&shift_pds, (uintptr_t)pd);
+    if (!p)
+        return shift_real()->dealloc_pd(pd);
+    shift_map_remove(&shift_pds, (uintptr_t)pd); /* before the provider may use the address again */
     int r = shift_real()->dealloc_pd(pd);
-    if (r != 0 || !p)
+    if (r != 0) { /* it is still in use */
+        shift_map_put(&shift_pds, (uintptr_t)pd, p);
         return r;
-    shift_map_remove(&shift_pds, (uintptr_t)pd);
+    }
     if (__atomic_sub_fetch(&p->users, 1, __ATOMIC_ACQ_REL) == 0) {
         shift_object_remove(&p->o);
         for (int i = 1; i < SHIFT_PATHS; i++)
@@ -58,7 +62,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) {
         pthread_mutex_unlock(&p->o.device->lock);
         free(p);
     }
-    return r;
+    return 0;
 }
 
 static void free_mr(shift_mr_t *m) {
@@ -79,7 +83,10 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
     if (asked->dmabuf && p->o.device->paths > 1 && (m->memory.fd = shift_dup(asked->fd)) < 0)
         shift_report("no descriptor for dmabuf memory (%s): requests that use it cannot move to a backup",
                      strerror(errno));
-    if (shift_map_put(&p->o.device->mrs, mr->lkey, m) < 0) {
+    pthread_mutex_lock(&p->o.device->lock);
+    int r = shift_map_put(&p->o.device->mrs, mr->lkey, m);
+    pthread_mutex_unlock(&p->o.device->lock);
+    if (r < 0) {
         free_mr(m);
         return mr;
     }
@@ -162,11 +169,22 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
     return REGISTER(pd, shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access), &asked);
 }
 
-static void forget_mr(struct ibv_mr *mr) {
+/* The record of a region; NULL: it has none. */
+static shift_mr_t *record_of(const struct ibv_mr *mr) {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
-    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
-    if (!m || m->mr != mr)
+    if (!d)
+        return NULL;
+    pthread_mutex_lock(&d->lock);
+    shift_mr_t *m = shift_map_get(&d->mrs, mr->lkey);
+    pthread_mutex_unlock(&d->lock);
+    return m && m->mr == mr ? m : NULL;
+}
+
+static void forget_mr(struct ibv_mr *mr) {
+    shift_mr_t *m = record_of(mr);
+    if (!m)
         return;
+    shift_device_t *d = m->o.device;
     char key[64];
     shift_object_remove(&m->o);
     shift_map_remove(&d->mrs, mr->lkey);
@@ -187,8 +205,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr) {
 }
 
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access) {
-    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
-    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
+    shift_mr_t *m = record_of(mr);
     shift_memory_t now = m ? m->memory : (shift_memory_t){0};
     forget_mr(mr);
     int r = shift_real()->rereg_mr(mr, flags, pd, addr, length, access);

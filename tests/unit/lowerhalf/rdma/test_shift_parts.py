@@ -26,7 +26,7 @@ PICTURE = {
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     rdma = root / "lowerhalf" / "rdma"
-    parts = [rdma / "objects" / "states.c", rdma / "common" / "map.c", rdma / "links" / "backoff.c"]
+    parts = [rdma / f"{name}.c" for name in ("objects/states", "common/map", "common/sections", "links/backoff")]
     return build(tmp_path_factory.mktemp("shift") / "shift_driver", [DRIVERS / "shift_driver.c", *parts], "-pthread")
 
 
@@ -124,3 +124,16 @@ def test_an_outage_that_probes_see_is_no_flapping(driver: Path) -> None:
         path.does("up", 5000)
         assert path.does("failed", 1000) == 200
         assert path.does("silent", 200) == 0
+
+
+@pytest.mark.parametrize(
+    "what, printed",
+    [
+        ("churn", "256 0"),  # slots; older tables
+        ("sections", "1 0"),  # a thread is in the section; none is
+    ],
+)
+def test_nothing_is_left(driver: Path, what: str, printed: str) -> None:
+    """Of keys that were removed, in a map that is used with a lock; and of a thread that was cancelled in a verb."""
+    done = subprocess.run([driver, what], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, printed + "\n"), done
