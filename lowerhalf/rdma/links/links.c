@@ -107,6 +107,7 @@ shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t 
     l->peer = peer;
     l->receive = receive;
     pthread_mutex_init(&l->rkeys.lock, NULL);
+    l->rkeys.guarded = true;
     for (int p = 0; p < d->paths; p++)
         if (d->path[p].usable)
             make_leg(l, p);
@@ -338,6 +339,35 @@ bool shift_link_lost(const shift_link_t *l) {
     return l->dead_since && (l->gone || shift_now() - l->dead_since > l->device->longest_wait);
 }
 
+static void tell_all(const shift_link_t *l, const char *event) {
+    for (shift_object_t *o = l->device->objects; o; o = o->next)
+        if (o->kind == SHIFT_QP && ((shift_qp_t *)o)->link == l)
+            shift_tell((shift_qp_t *)o, event);
+}
+
+static bool has_backup(const shift_link_t *l) {
+    for (int p = 1; p < l->device->paths; p++)
+        if (l->on[p].up || l->on[p].worked)
+            return true;
+    return false;
+}
+
+/* Something has arrived on this path. */
+static void works(shift_link_t *l, int path) {
+    bool had = has_backup(l);
+    l->on[path].worked = true;
+    if (path && !had)
+        tell_all(l, "protected");
+}
+
+/* A path counts as working until something fails to arrive. If it is the first message already, the path has never
+ * worked: its RNIC may not be connected to the peer's. */
+static void never_worked(shift_link_t *l, int path) {
+    shift_report("%s carries nothing to a peer: connections to it cannot move there", l->device->path[path].name);
+    if (!has_backup(l))
+        tell_all(l, "unprotected");
+}
+
 void shift_link_down(shift_link_t *l, int path, bool tell) {
     shift_link_leg_t *leg = &l->on[path];
     if (!leg->up && !leg->probing)
@@ -351,6 +381,8 @@ void shift_link_down(shift_link_t *l, int path, bool tell) {
         shift_backoff_failed(&leg->backoff, now);
     else
         shift_backoff_silent(&leg->backoff);
+    if (was && path && !leg->worked)
+        never_worked(l, path);
     if (leg->qp)
         shift_qp_fence(leg->qp); /* what is on it comes back flushed, and takes another path */
     if (was && tell)
@@ -412,6 +444,7 @@ static void mend(shift_link_t *l, int path, uint64_t now) {
 
 static void path_up(shift_link_t *l, int path) {
     shift_link_leg_t *leg = &l->on[path];
+    works(l, path);
     leg->probing = false;
     leg->up = true;
     shift_backoff_up(&leg->backoff, shift_now());
@@ -422,20 +455,23 @@ static void path_up(shift_link_t *l, int path) {
 /* ---- incoming messages and completions ---- */
 
 static void message_in(shift_link_t *l, const shift_message_t *m) {
+    bool of_path = m->type == SHIFT_PATH_DOWN || m->type == SHIFT_PATH_READY || m->type == SHIFT_PATH_UP;
+    if (of_path && m->a >= (uint32_t)l->device->paths)
+        return;
     int p = (int)m->a;
     switch (m->type) {
     case SHIFT_PATH_DOWN:
-        if (p < l->device->paths && l->on[p].generation == m->b)
+        if (l->on[p].generation == m->b)
             shift_link_down(l, p, false);
         break;
     case SHIFT_PATH_READY:
-        if (p < l->device->paths && l->on[p].peer_generation < m->b) {
+        if (l->on[p].peer_generation < m->b) {
             l->on[p].peer_generation = m->b;
             shift_wake(l->device);
         }
         break;
     case SHIFT_PATH_UP:
-        if (p < l->device->paths && l->on[p].generation == m->b && !l->on[p].up && !l->on[p].broken)
+        if (l->on[p].generation == m->b && !l->on[p].up && !l->on[p].broken)
             path_up(l, p);
         break;
     default:
@@ -450,6 +486,7 @@ static void completed(const struct ibv_wc *wc) {
     bool current = wc->qp_num == leg->qp->qp_num;
     if (s->kind == RECV) {
         if (wc->status == IBV_WC_SUCCESS && current) {
+            works(l, s->path);
             shift_message_t got[BATCH];
             uint32_t n = wc->byte_len / sizeof *got;
             memcpy(got, s->messages, n * sizeof *got);
@@ -470,6 +507,7 @@ static void completed(const struct ibv_wc *wc) {
         return;
     }
     if (wc->status == IBV_WC_SUCCESS) {
+        works(l, s->path);
         sent(s);
     } else {
         wait_again(l, s);

@@ -54,6 +54,7 @@ typedef struct shift_link_leg {
     union ibv_gid peer_gid;
     uint16_t peer_lid;
     bool connected, up;
+    bool worked;                          /* something has arrived, there or here */
     bool broken;                          /* in the error state: must start again */
     bool told;                            /* the peer has been told the generation */
     bool probing;                         /* an empty write is in progress */

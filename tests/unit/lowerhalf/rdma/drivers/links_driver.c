@@ -1,18 +1,42 @@
-/* links_driver.c - links to many peers that don't exist, over the null provider.
+/* links_driver.c - links of a process whose only queue pair is connected to itself, over the null provider.
  *
- *   links_driver LIBRARY PEERS
- *
- * Checks that the completion queue of the control queue pairs has room for everything that may be outstanding.
+ *   links_driver LIBRARY PEERS   makes links to other peers, which don't exist; checks that the completion queue of the
+ *                                control queue pairs has room for everything that may be outstanding
+ *   links_driver LIBRARY dead    nothing arrives on the backup; prints the events of the queue pair
  */
 #include "check.h"
 #include "common/report.h"
 #include "objects/device.h"
 #include "switch_frame.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void nothing(shift_link_t *l, const shift_message_t *m) { (void)l, (void)m; }
+
+static struct ibv_qp *control_on_backup(const shift_device_t *d) {
+    return d->links && d->links->on[1].up ? d->links->on[1].qp : NULL;
+}
+
+static void die(shift_device_t *d) {
+    uint32_t told = 0;
+    for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; told < 2; usleep(1000)) {
+        CHECK(shift_now() < end);
+        pthread_mutex_lock(&d->lock);
+        struct ibv_qp *control = control_on_backup(d);
+        told = d->event_next;
+        if (control && told == 1)
+            fail(control, IBV_WC_RETRY_EXC_ERR); /* it has a message to send, at least */
+        pthread_mutex_unlock(&d->lock);
+    }
+    for (uint32_t i = 0; i < told; i++) {
+        char event[32] = "";
+        CHECK(sscanf(strstr(d->events[i].json, "\"event\":\""), "\"event\":\"%31[^\"]", event) == 1);
+        printf("%s ", event);
+    }
+}
 
 int main(int argc, char **argv) {
     CHECK(argc == 3);
@@ -27,6 +51,10 @@ int main(int argc, char **argv) {
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     CHECK(qp);
     connect_qp(qp, qp, IBV_MTU_1024); /* the worker starts */
+    if (!strcmp(argv[2], "dead")) {
+        die(d);
+        return 0;
+    }
     int peers = atoi(argv[2]);
     pthread_mutex_lock(&d->lock);
     for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; !d->path[1].usable;) {
