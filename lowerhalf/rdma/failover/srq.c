@@ -470,6 +470,13 @@ void shift_srq_pass(shift_srq_t *s) {
     }
 }
 
+bool shift_srq_is_tap(const shift_device_t *d, const struct ibv_qp *qp) {
+    for (const shift_srq_t *s = d->srqs; s; s = s->next)
+        if (s->on[0].tap == qp)
+            return true;
+    return false;
+}
+
 /* Something is in progress that advances only when the worker checks it. */
 bool shift_srq_busy(const shift_srq_t *s) {
     for (int p = 0; p < SHIFT_PATHS; p++)

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
@@ -126,24 +127,30 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe) {
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq) {
     shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
-    if (c && c->bell) { /* it uses the queue */
+    if (!c)
+        return shift_real()->destroy_cq(cq);
+    /* the worker must not find a queue that the provider has freed, and its address may be used again at once */
+    shift_device_t *d = c->o.device;
+    shift_object_remove(&c->o);
+    shift_map_remove(&shift_cqs, (uintptr_t)cq);
+    if (c->bell) /* it uses the queue */
         shift_real()->destroy_qp(c->bell);
-        c->bell = NULL;
-    }
+    c->bell = NULL;
+    pthread_mutex_unlock(&d->lock);
     int r = shift_real()->destroy_cq(cq);
-    if (r == 0 && c) {
-        shift_object_remove(&c->o);
-        shift_map_remove(&shift_cqs, (uintptr_t)cq);
-        for (int p = 1; p < SHIFT_PATHS; p++)
-            if (c->on[p])
-                shift_real()->destroy_cq(c->on[p]);
-        pthread_mutex_unlock(&c->o.device->lock);
-        free(c->provider);
-        free(c->stash);
-        free(c->ready);
-        free(c);
+    if (r != 0) { /* queue pairs still use it */
+        shift_map_put(&shift_cqs, (uintptr_t)cq, c);
+        shift_object_add(&c->o, SHIFT_CQ, d);
+        return r;
     }
-    return r;
+    for (int p = 1; p < SHIFT_PATHS; p++)
+        if (c->on[p])
+            shift_real()->destroy_cq(c->on[p]);
+    free(c->provider);
+    free(c->stash);
+    free(c->ready);
+    free(c);
+    return 0;
 }
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
@@ -448,6 +455,20 @@ static void let_go(shift_cq_t *c) {
     shift_spin_unlock(&c->lock);
 }
 
+/* Before nobody knows any more that they are ours: if its default leg is being drained, requests of ours complete to
+ * the program's queues. Device lock held. */
+static void take_sentinels(shift_qp_t *q) {
+    const shift_leg_t *leg = &q->legs[0];
+    for (int i = 0; i < 100 && ((leg->sentinel_send && !leg->drained_sends) ||
+                                (leg->sentinel_recv && !leg->drained_recvs)); i++) {
+        if (i > 0)
+            usleep(100);
+        shift_gather(q->send_cq);
+        if (q->recv_cq != q->send_cq)
+            shift_gather(q->recv_cq);
+    }
+}
+
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp) {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
     uint32_t number = qp->qp_num;
@@ -456,6 +477,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp) {
     /* No thread may find it any more when the provider frees it; its numbers may be reused at once. */
     shift_device_t *d = q->o.device;
     shift_object_remove(&q->o);
+    take_sentinels(q);
     shift_map_remove(&shift_qps, (uintptr_t)qp);
     if (!q->plain)
         shift_map_remove(&d->path[0].qps, number);
@@ -500,6 +522,7 @@ static bool hidden(shift_device_t *d, const struct ibv_async_event *e) {
     bool ours = q && !q->plain && q->states.sq != SHIFT_SQ_RELEASED && (last || q->states.sq != SHIFT_SQ_DEFAULT);
     if (ours && last)
         shift_last_reached(q, 0);
+    ours |= !q && shift_srq_is_tap(d, e->element.qp);
     pthread_mutex_unlock(&d->lock);
     return ours;
 }

@@ -1040,6 +1040,8 @@ int ibv_resize_cq(struct ibv_cq *ibcq, int entries) {
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq) {
+    if (refused("destroy_cq"))
+        return errno;
     free(((cq_t *)cq)->ring);
     free(cq);
     return 0;

@@ -199,3 +199,32 @@ def test_everything_that_is_outstanding_may_complete_at_once(tmp_path: Path, roo
     more = {"NULLVERBS_SYSFS": str(tmp_path / "sys")} if rings else {}
     done = run(tmp_path, root, BEGIN + ROOM, more)
     assert (done.returncode, done.stdout) == (0, "1 1\n"), done
+
+
+BUSY = r"""
+int main(void)
+{
+    begin();
+    nullverbs_refuse("destroy_cq", 16, 1);
+    printf("%d ", ibv_destroy_cq(cq));
+    struct ibv_qp *qp = make_qp();
+    printf("%d ", ibv_dealloc_pd(pd));
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    if (!qp || !mr || up(qp))
+        return 1;
+    struct ibv_qp *leg = 0;
+    for (int i = 0; i < 10000 && (!leg || !nullverbs_regions("null1")); i++, usleep(1000))
+        for (struct ibv_qp *q = leg = nullverbs_next_qp(0); q && strcmp(q->context->device->name, "null1");)
+            leg = q = nullverbs_next_qp(q);
+    printf("%d %u ", leg != 0, nullverbs_regions("null1"));
+    if (ibv_destroy_qp(qp) || ibv_dereg_mr(mr) || ibv_destroy_cq(cq) || ibv_dealloc_pd(pd))
+        return 1;
+    printf("%u\n", nullverbs_domains("null1"));
+    return 0;
+}
+"""
+
+
+def test_what_could_not_be_destroyed_is_still_protected(tmp_path: Path, root: Path) -> None:
+    done = run(tmp_path, root, BEGIN + BUSY)
+    assert (done.returncode, done.stdout) == (0, "16 16 1 1 1\n"), done
