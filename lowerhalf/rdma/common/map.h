@@ -2,9 +2,9 @@
  *
  * Data verbs look up here. So a look-up is a multiplication and, nearly always, one probe, without a lock. Changes are
  * made under the map's own lock. Invariants: key 0 is never used. A slot's key is written after its value. A slot that
- * is used keeps its key until the map is rebuilt: when it grows, or when most slots hold removed keys. The old slots stay
- * readable as long as the map exists (look-ups may be in progress in them), unless look-ups and changes never happen at
- * the same time (`guarded`). So a map whose keys change all the time must be guarded.
+ * is used keeps its key until the map is rebuilt: when it grows, or when most slots hold removed keys. The old slots
+ * stay readable as long as the map exists (look-ups may be in progress in them), unless look-ups and changes never
+ * happen at the same time (`guarded`). So a map whose keys change all the time must be guarded.
  */
 #ifndef MANAPY_RDMA_MAP_H
 #define MANAPY_RDMA_MAP_H

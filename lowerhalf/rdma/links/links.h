@@ -99,6 +99,9 @@ void shift_link_poll(shift_device_t *d, int path);
 void shift_link_down(shift_link_t *l, int path, bool tell);
 bool shift_link_alive(const shift_link_t *l); /* a path is up, or the first is not yet connected */
 bool shift_link_lost(const shift_link_t *l);  /* no path has been up for so long that its connections are given up */
+
+/* rkeys.c. NULL: not known yet, but asked for */
 const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey);
+void shift_rkeys_learn(shift_link_t *l); /* for links.c */
 
 #endif

@@ -9,7 +9,7 @@ from compiling import SHARED
 from work_requests import DRIVERS, build
 
 FRAME = {"common/real", "kv/kv", "preload/preload"}  # switch_frame.c stands for these,
-LINK = {"links/links", "links/backoff"}  # and switch_link.c for these
+LINK = {"links/links", "links/rkeys", "links/backoff"}  # and switch_link.c for these
 TRACE = ("file", "table")  # the files into which traffic.c writes
 
 
