@@ -461,15 +461,6 @@ bool shift_srq_ready(const shift_srq_t *s, int path) {
     return shift_srq_clean(s, path) && (s->on[path].level > 0 || held(s) == 0);
 }
 
-void shift_srq_pass(shift_srq_t *s) {
-    __atomic_store_n(&s->passed, true, __ATOMIC_RELAXED);
-    for (shift_object_t *o = s->o.device->objects; o; o = o->next) {
-        shift_qp_t *q = (shift_qp_t *)o;
-        if (o->kind == SHIFT_QP && q->srq == s && !q->plain)
-            shift_release(q, NULL);
-    }
-}
-
 bool shift_srq_is_tap(const shift_device_t *d, const struct ibv_qp *qp) {
     for (const shift_srq_t *s = d->srqs; s; s = s->next)
         if (s->on[0].tap == qp)

@@ -21,8 +21,6 @@ bool shift_srq_clean(const shift_srq_t *s, int path);
 bool shift_srq_ready(const shift_srq_t *s, int path); /* clean, and some of the receives are posted */
 void shift_srq_step(shift_srq_t *s);                  /* called by the worker */
 bool shift_srq_busy(const shift_srq_t *s);
-/* From now on the provider gets the program's own receives. So no queue pair of it is protected any more. */
-void shift_srq_pass(shift_srq_t *s);
 bool shift_srq_is_tap(const shift_device_t *d, const struct ibv_qp *qp); /* on the program's RNIC */
 /* called without the lock, like the next two */
 shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr);

@@ -238,13 +238,19 @@ static void know(shift_cq_t *c, bool shares) {
     shift_spin_unlock(&c->lock);
 }
 
-/* Nothing translates the completions of a queue that isn't recorded. So what completes there must be the program's. */
+/* Nothing translates the completions of a queue that isn't recorded. So from now on the provider gets the program's own
+ * receives, and no queue pair of the shared queue is protected any more. */
 static void pass_srq(struct ibv_srq *srq, const struct ibv_cq *cq) {
     shift_srq_t *s = srq ? shift_map_get(&shift_srqs, (uintptr_t)srq) : NULL;
     if (!s || shift_map_get(&shift_cqs, (uintptr_t)cq))
         return;
     pthread_mutex_lock(&s->o.device->lock);
-    shift_srq_pass(s);
+    __atomic_store_n(&s->passed, true, __ATOMIC_RELAXED);
+    for (shift_object_t *o = s->o.device->objects; o; o = o->next) {
+        shift_qp_t *q = (shift_qp_t *)o;
+        if (o->kind == SHIFT_QP && q->srq == s && !q->plain)
+            shift_release(q, NULL);
+    }
     pthread_mutex_unlock(&s->o.device->lock);
 }
 
