@@ -25,3 +25,9 @@ def test_a_backup_that_carries_nothing(driver: tuple[Path, Path], tmp_path: Path
     done = subprocess.run([*driver, "dead"], capture_output=True, text=True, env=variables, timeout=120)
     assert (done.returncode, done.stdout.split()) == (0, ["protected", "unprotected"]), done
     assert done.stderr == "manapy shift: null1 carries nothing to a peer: connections to it cannot move there\n"
+
+
+def test_a_missing_key_is_not_asked_for_all_the_time(driver: tuple[Path, Path], tmp_path: Path) -> None:
+    variables = environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0"})
+    done = subprocess.run([*driver, "missing"], capture_output=True, text=True, env=variables, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "") and 1 <= int(done.stdout) <= 30, done

@@ -3,6 +3,7 @@
  *   links_driver LIBRARY PEERS   makes links to other peers, which don't exist; checks that the completion queue of the
  *                                control queue pairs has room for everything that may be outstanding
  *   links_driver LIBRARY dead    nothing arrives on the backup; prints the events of the queue pair
+ *   links_driver LIBRARY missing prints how often the key-value store is asked in a second for a key that isn't there
  */
 #include "check.h"
 #include "common/report.h"
@@ -38,6 +39,24 @@ static void die(shift_device_t *d) {
     }
 }
 
+static void miss(shift_device_t *d) {
+    unsigned before = 0;
+    uint64_t begun = 0;
+    for (uint64_t now = shift_now(), end = now + PATIENCE_S * 1000000000ull; !begun || now < begun + 1000000000;
+         now = shift_now(), usleep(1000)) {
+        CHECK(now < end);
+        pthread_mutex_lock(&d->lock);
+        if (!begun && d->links && d->links->connected) {
+            begun = now;
+            before = finds;
+        }
+        CHECK(!begun || !shift_link_rkey(d->links, 77));
+        pthread_mutex_unlock(&d->lock);
+        shift_wake(d); /* as a queue pair that waits for the key does */
+    }
+    printf("%u", finds - before);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 3);
     find_library(argv[1]);
@@ -53,6 +72,10 @@ int main(int argc, char **argv) {
     connect_qp(qp, qp, IBV_MTU_1024); /* the worker starts */
     if (!strcmp(argv[2], "dead")) {
         die(d);
+        return 0;
+    }
+    if (!strcmp(argv[2], "missing")) {
+        miss(d);
         return 0;
     }
     int peers = atoi(argv[2]);

@@ -18,6 +18,8 @@ extern struct ibv_qp *(*next_qp)(const struct ibv_qp *);
 extern void (*set_gid)(int);
 void find_library(const char *path);
 
+extern unsigned finds; /* queries of the key-value store; with the device's lock, or about so many */
+
 /* The link connects this process with itself, on all paths at all times, unless it is not `connected`. The peer's only
  * remote key that it knows is 1, with these keys on the paths. */
 extern shift_link_t ourselves;
