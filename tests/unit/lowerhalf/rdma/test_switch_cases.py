@@ -121,3 +121,7 @@ def test_a_queue_pair_that_sends_late(cases: tuple[Path, Path], tmp_path: Path) 
 
 def test_the_program_can_release_its_domain(cases: tuple[Path, Path], tmp_path: Path) -> None:
     assert run(cases, tmp_path, "bell", {}) == (["S0:0", "0"], [])
+
+
+def test_events_of_our_own_queue_pairs_are_hidden(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    assert run(cases, tmp_path, "tapped", {}) == (["S0:0", "|", "hidden"], [])

@@ -10,6 +10,7 @@
 #include "common/report.h"
 #include "switch_frame.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,6 +297,27 @@ static void rounded_up(void) {
     CHECK(ibv_post_srq_recv(shared, &more, &bad) == ENOMEM);
 }
 
+static struct ibv_qp *tap(void) {
+    pthread_mutex_lock(&device()->lock);
+    struct ibv_qp *qp = ((shift_srq_t *)shift_map_get(&shift_srqs, (uintptr_t)shared))->on[0].tap;
+    pthread_mutex_unlock(&device()->lock);
+    return qp;
+}
+
+/* The RNIC reports the last receive of a queue pair of ours that takes receives out of the shared queue. */
+static void tapped(void) {
+    share(8);
+    post_recv();
+    move_to_backup(false);
+    uint64_t end = shift_now() + PATIENCE_S * 1000000000ull;
+    for (; !tap(); usleep(200))
+        CHECK(shift_now() < end);
+    struct ibv_async_event e = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED, .element.qp = tap()};
+    async(context, &e);
+    CHECK(!fcntl(context->async_fd, F_SETFL, O_NONBLOCK) && !ibv_get_async_event(context, &e));
+    printf("%s", e.event_type == IBV_EVENT_PORT_ACTIVE ? "hidden" : "shown");
+}
+
 /* Memory of a receive in a shared queue isn't registered on the backup. */
 static void unregistered(void) {
     share(8);
@@ -406,6 +428,7 @@ static const struct {
     {"executed", executed},
     {"flushed-receives", flushed_receives},
     {"rounded-up", rounded_up},
+    {"tapped", tapped},
     {"unregistered", unregistered},
     {"unknown-key", unknown_key},
     {"no-writes", no_writes},
