@@ -103,7 +103,10 @@ def path(levels: Levels, checkpoint: Path, image: str) -> Path:
 
 
 def complaint(levels: Levels, checkpoint: Path, image: str) -> str | None:
-    """Why the local level of this host must not be trusted with an image (invariant 4), or None."""
+    """Why the local level of this host must not be trusted with an image (invariant 4), or None. None, too, if the
+    checkpoint has no local level."""
+    if not levels.local:
+        return None
     file = local_path(levels, checkpoint, image)
     folders = (Path(levels.local), Path(levels.local) / checkpoint.name, file.parent)
     return next((why for folder in folders if (why := own.complaint(folder))), None)

@@ -111,6 +111,19 @@ def test_copied(job: Path, root: Path) -> None:
     assert not (path / "local").exists() and verify.headers(path, publish.read_manifest(path))[1] == []
 
 
+def test_where_the_command_runs_does_not_matter(
+    job: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may write into the working directory, as in /tmp or a directory of a project."""
+    path = take(job, root)
+    copy(path)
+    publish.relevel(path, Levels(), SECRET)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project").chmod(0o2775)
+    monkeypatch.chdir(tmp_path / "project")
+    assert verify.headers(path, publish.read_manifest(path))[1] == []
+
+
 def test_lost_image_is_not_elsewhere_if_it_was_copied(job: Path, root: Path) -> None:
     """An image that no level has is a defect; one on another host's local storage is not."""
     path = take(job, root)
