@@ -32,7 +32,7 @@ from typing import BinaryIO
 from ..core import handshake
 from ..core.connection import Connection, notice_loss
 from ..core.errors import CheckpointError, ManapyError, explained
-from ..core.files import replacing, sync
+from ..core.files import make_private, replacing, sync
 from .protocol import LINE_MAX, decode_text, join
 from .redundancy import stripes
 from .redundancy.image_stream import FolderSlice
@@ -206,7 +206,7 @@ def pull(secret: bytes, address: str, port: str, root: str, job: str, checkpoint
 
 
 def _save(incoming: Incoming, path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     with replacing(path, local.PART, private=True) as stream:
         while incoming.left:
             stream.write(incoming.read(CHUNK))

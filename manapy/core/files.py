@@ -57,6 +57,14 @@ def replace_file(path: Path, data: bytes | bytearray, *, durable: bool = False) 
         stream.write(data)
 
 
+def make_private(folder: Path) -> None:
+    """Make a directory and its missing parents for their owner only, whatever the umask is. (With mkdir(parents=True)
+    the mode is that of the last one only.)"""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def _create_own(path: Path) -> BinaryIO:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     os.fchmod(fd, os.fstat(fd).st_mode & 0o755)  # it may have existed

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import CheckpointError, explained
-from ...core.files import replacing, sync
+from ...core.files import make_private, replacing, sync
 from .. import transfer
 from ..store import levels, local, publish
 from . import code
@@ -46,7 +46,7 @@ def encode(order: dict[str, Any], secret: bytes) -> None:
     local.open_root(root, Path(order["job"]))
     for block in order["blocks"]:
         path = root / order["name"] / block["path"]
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         with replacing(path, local.PART, private=True) as stream:
             _compute(order, root, order["name"], block, secret, stream.write)
         sync(path.parent)

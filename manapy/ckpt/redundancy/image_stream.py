@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...core.errors import CheckpointError, ImageError
-from ...core.files import create_private, sync
+from ...core.files import create_private, make_private, sync
 from ..store import image, local
 from ..store.publish import Entry
 
@@ -70,7 +70,7 @@ class Images:
             entry = self._entries[self._current]
             if self._stream is None:
                 path = self._part(entry)
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(path.parent)
                 self._stream = create_private(path)
             piece = view[: entry.file_bytes - self._written]
             self._stream.write(piece)

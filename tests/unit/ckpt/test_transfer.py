@@ -46,6 +46,18 @@ def test_moved(server: transfer.Server, root: Path) -> None:
     assert not list(root.rglob("*.part"))
 
 
+def test_a_group_may_not_write_what_has_arrived(server: transfer.Server, root: Path, tmp_path: Path) -> None:
+    """The host had nothing of this checkpoint. Storage that others may write to is not trusted."""
+    before = os.umask(0o002)
+    try:
+        incoming = transfer.Incoming(transfer.connect(SECRET, *server.place), "GET", str(root), NAME, IMAGE)
+        transfer._save(incoming, tmp_path / "other" / NAME / IMAGE)
+    finally:
+        os.umask(before)
+    folders = ("other", f"other/{NAME}", f"other/{NAME}/node-00000")
+    assert [(tmp_path / folder).stat().st_mode & 0o777 for folder in folders] == [0o700] * 3
+
+
 def test_wrong_secret(server: transfer.Server, root: Path) -> None:
     with pytest.raises(CheckpointError, match="refuses the connection"):
         pull(server.place, root, IMAGE, secret=bytes(32))
