@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_jobs import PATIENCE, fake_job
+from manapy.ckpt.coordinator.levels.fetch import Fetch
 from manapy.ckpt.store import publish
+from manapy.core.errors import CheckpointError, ManifestError
 
 
 def run(directory: Path, checkpoints: int = 0, **settings: Any) -> list[str]:
@@ -53,3 +58,46 @@ def test_checkpoints_of_an_older_manapy(tmp_path: Path) -> None:
     assert run(where, 1, resume=str(where / "ckpt-000002")) == ["ckpt-000002", "ckpt-000001"]
     names = ["ckpt-000003", "ckpt-000002", "ckpt-000001"]
     assert run(where, resume=str(where / "ckpt-000003")) == names
+
+
+class _Storage:
+    """The local storage of two hosts; the second one's is broken."""
+
+    async def order(self, host: str, verb: str, *arguments: str) -> list[str]:
+        if host == "two":
+            raise CheckpointError("two: Input/output error")
+        return ["0"]
+
+
+def test_a_host_whose_storage_is_broken_has_nothing(tmp_path: Path) -> None:
+    """Other levels may have its images. If none has, its trouble is said."""
+    where = tmp_path / "job"
+    run(where, 1)
+
+    async def play() -> dict[str, set[int]]:
+        fetch = Fetch(2, where / "ckpt-000001", False, _Storage())  # type: ignore[arg-type]
+        fetch._hosts = {0: "one", 1: "two"}
+        return await fetch._on_hosts(where / "ckpt-000001")
+
+    assert asyncio.run(play()) == {"one": {0}, "two": set()}
+
+
+def test_a_manifest_that_cannot_be_read_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older checkpoint in its place would lose work."""
+    where = tmp_path / "job"
+    run(where, 2)
+    newest, real = where / "ckpt-000002", Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path == newest / "manifest.json":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    async def play() -> None:
+        fetch = Fetch(3, newest, False, _Storage())  # type: ignore[arg-type]
+        await fetch._newest()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", read)
+        with pytest.raises(ManifestError, match="Input/output error"):
+            asyncio.run(play())

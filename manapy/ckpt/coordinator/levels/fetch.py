@@ -56,6 +56,7 @@ class Fetch:
     def __init__(self, size: int, checkpoint: Path, exact: bool, storage: Storage) -> None:
         self._size, self._checkpoint, self._exact, self._storage = size, checkpoint, exact, storage
         self._hosts: dict[int, str] = {}
+        self._trouble: dict[str, str] = {}  # hosts whose local storage can't be used, and why
         self._found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
 
@@ -106,6 +107,8 @@ class Fetch:
             try:
                 found = await self._images(checkpoint)
             except (CheckpointError, ManifestError) as error:
+                if isinstance(error, ManifestError) and publish.is_unreadable(error):
+                    raise  # it may be good: an older one would lose work
                 log.error("%s", error)
                 lost = lost or str(error)
             else:
@@ -140,7 +143,8 @@ class Fetch:
             moved |= await self._move(each, each.ranks - far)
         missing = [rank for rank in range(self._size) if rank not in far and not self._is_near(rank, line)]
         if missing:
-            raise CheckpointError(f"{checkpoint} cannot be completed: {_lost(manifest, missing)}")
+            why = "; ".join([_lost(manifest, missing), *self._trouble.values()])
+            raise CheckpointError(f"{checkpoint} cannot be completed: {why}")
         images = [
             checkpoint / entry.image
             if entry.rank in far
@@ -204,8 +208,16 @@ class Fetch:
     async def _on_hosts(self, checkpoint: Path) -> dict[str, set[int]]:
         """The ranks whose images each host has."""
         hosts = list(dict.fromkeys(self._hosts.values()))
-        answers = await asyncio.gather(*(self._storage.order(host, "find", str(checkpoint)) for host in hosts))
-        return {host: set(map(int, ranks)) for host, ranks in zip(hosts, answers, strict=True)}
+        return dict(zip(hosts, await asyncio.gather(*(self._ask(host, checkpoint) for host in hosts)), strict=True))
+
+    async def _ask(self, host: str, checkpoint: Path) -> set[int]:
+        """The ranks whose images a host has; none if its storage can't be used. Another level may have them."""
+        try:
+            return set(map(int, await self._storage.order(host, "find", str(checkpoint))))
+        except CheckpointError as error:
+            log.error("%s", error)
+            self._trouble[host] = str(error)
+            return set()
 
 
 def _run(checkpoint: Path) -> str:
