@@ -154,7 +154,7 @@ class Flow:
             record = {**record, **self.storage.record(), "epoch": self.epoch, **parent}
             published = await asyncio.to_thread(_publish, self.temporary, record, entries, self._secret)
         except BaseException as error:
-            self._abort(str(error) or type(error).__name__)
+            await self._abort(str(error) or type(error).__name__)
             raise
         self.temporary = None
         path = published.path
@@ -183,8 +183,8 @@ class Flow:
 
     def on_line(self, ranks: Sequence[int], kind: str, fields: list[str], line: str) -> bool:
         """A line that each of these ranks has sent; False if it isn't for a checkpoint."""
-        self._heard = time.monotonic()
         if kind in CLOCK_KINDS:
+            self._heard = time.monotonic()
             self._on_clock(ranks, kind, line)
         elif kind in ("REFUSED", "FAILED"):
             if fields and fields[0] == str(self.epoch):
@@ -219,7 +219,9 @@ class Flow:
         if self._checks():
             self._answers.pop(rank, None)
             self.disabled.discard(rank)
-        else:
+        elif self.phase is Phase.RESUME:  # it goes on, in another program, and may have had no time to say so
+            self._count(rank)
+        elif not (self.phase is Phase.SAVE and rank in self._answers):
             self.fail(f"rank {rank} is lost")
 
     def on_back(self, rank: int) -> None:
@@ -241,11 +243,15 @@ class Flow:
     def _on_gone(self, rank: int, reason: str) -> None:
         self.gone.setdefault(rank, reason)
         if self.phase is Phase.RESUME:
-            self._answers.setdefault(rank, [])
-            if len(self._answers) == self.size:
-                self._finish_step(None)
+            self._count(rank)
         else:
             self.fail(reason)
+
+    def _count(self, rank: int) -> None:
+        """A rank without an answer does not keep this step from its end."""
+        self._answers.setdefault(rank, [])
+        if len(self._answers) == self.size:
+            self._finish_step(None)
 
     def fail(self, reason: str) -> None:
         """End the step in progress, if any; between two steps, end the next one."""
@@ -428,19 +434,22 @@ class Flow:
         for message, group in groupby(messages, itemgetter(1)):
             self._send([rank for rank, _ in group], message.to_wire())
 
-    def _abort(self, reason: str) -> None:
+    async def _abort(self, reason: str) -> None:
+        """Release the ranks. Then delete what they have written, which may take long."""
         log.info("checkpoint %d failed: %s", self.epoch, reason)
         if self.phase not in (Phase.IDLE, Phase.CHECK):
             if self.controller.pending:
                 self._send_all(self.controller.abort(reason))
             else:  # the controller gave up by itself; ranks that know this already ignore the message
                 self._send(range(self.size), protocol.join("ABORT", self.epoch, reason))
-        if self.temporary is not None:
-            publish.cancel(self.temporary)
-            self.storage.cancel()
-            self.temporary = None
         self._step = None
-        self._enter(Phase.IDLE)
+        try:
+            if (temporary := self.temporary) is not None:
+                self.temporary = None
+                await asyncio.to_thread(publish.cancel, temporary)
+                self.storage.cancel()
+        finally:
+            self._enter(Phase.IDLE)
 
     async def _resume(self, then: str, path: Path) -> None:
         step = self._begin_step(Phase.RESUME, "RESUMED")

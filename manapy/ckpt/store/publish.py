@@ -57,6 +57,8 @@ STAT_THREADS = 16
 CHAIN_MAX = 100  # checkpoints of a chain; MPY_CHAIN_MAX of image.h
 PATH_MAX = 1000  # bytes of a checkpoint's path; the limit of boundary.h
 _NAME = re.compile(r"ckpt-(\d{6,})\Z")
+# of checkpoints, folds, deletions and links that were interrupted; a user may have directories whose names begin alike
+_TEMPORARY = re.compile(r"tmp-(\d{6,}|fold-\d{6,}|deleted-.+|latest)-[0-9a-f]{6}")
 _DROPPED = "dropped"
 _OWNER = "manapy-job"  # in another place: a link to the job directory
 
@@ -413,10 +415,16 @@ def begin(directory: Path, where: Path | None = None) -> Path:
             open_place(where, directory, "the program's directory for checkpoints")
         free = max(map(highest, {directory, where})) + 1
         path = where / f"tmp-{free:06d}-{os.urandom(3).hex()}"
+        link = directory / f"ckpt-{free:06d}"
         if where != directory:
-            (directory / f"ckpt-{free:06d}").symlink_to(where / f"ckpt-{free:06d}")
+            link.symlink_to(where / link.name)
             sync(directory)
-        path.mkdir(mode=0o700)
+        try:
+            path.mkdir(mode=0o700)
+        except OSError:
+            if where != directory:
+                link.unlink()
+            raise
     return path
 
 
@@ -544,7 +552,7 @@ def clean(directory: Path) -> list[Path]:
 
 def _temporary_in(where: Path) -> list[Path]:
     with contextlib.suppress(OSError):
-        return [where / name for name in os.listdir(where) if name.startswith("tmp-")]
+        return [where / name for name in os.listdir(where) if _TEMPORARY.fullmatch(name)]
     return []
 
 

@@ -201,6 +201,54 @@ def test_rank_comes_back_while_ranks_are_checked(tmp_path: Path, progress: None,
     play(tmp_path, test)
 
 
+def test_rank_execs_instead_of_saying_that_it_has_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was halted right before the exec, which RESUME lets it make."""
+
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[1].act["RESUME"] = "hold"
+        command = await fake.ask("CHECKPOINT continue -1")
+        await fake.ranks[1].until("RESUME")
+        fake.ranks[1].die()
+        await fake.until(lambda: not fake.coordinator.ranks.known[1].connected)
+        await fake.ranks[1].connect(fake.dir)
+        assert (await command.end())[-1] == f"RESULT ok {fake.dir}/ckpt-000001"
+        fake.ranks[1].act.clear()
+        assert await fake.checkpoint() == f"RESULT ok {fake.dir}/ckpt-000002"
+
+    monkeypatch.setattr(ranks, "EXEC_SECONDS", NEVER)
+    play(tmp_path, test, background=False)
+
+
+def test_ranks_go_on_before_the_remains_of_a_checkpoint_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large images take long, and a file system may hang."""
+    delete, deleting = threading.Event(), threading.Event()
+    cancel = publish.cancel
+
+    def cancel_slowly(temporary: Path) -> None:
+        deleting.set()
+        assert delete.wait(PATIENCE)
+        cancel(temporary)
+
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[0].act["WRITE"] = "FAILED {epoch} full"
+        command = await fake.ask("CHECKPOINT continue -1")
+        for rank in fake.ranks:
+            await rank.until("ABORT")
+        await fake.until(deleting.is_set)
+        assert fake.temporary() and (await fake.status())["state"] == "running"
+        delete.set()
+        assert (await command.end())[-1] == "RESULT failed rank 0: full"
+        assert not fake.temporary()
+
+    monkeypatch.setattr(publish, "cancel", cancel_slowly)
+    try:
+        play(tmp_path, test, agents=1, background=False)
+    finally:
+        delete.set()
+
+
 def test_checkpoint_while_a_rank_is_away(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[1].die()
@@ -599,7 +647,7 @@ def test_restarted_job_knows_how_long_a_checkpoint_takes(tmp_path: Path) -> None
 
 
 def test_leftovers_are_removed(tmp_path: Path) -> None:
-    left = tmp_path / "job" / "tmp-000001-abc"
+    left = tmp_path / "job" / "tmp-000001-0a1b2c"
     left.mkdir(parents=True)
     (left / "rank-00000.img").write_bytes(b"half")
 

@@ -260,9 +260,30 @@ def test_parent_that_is_no_name(tmp_path: Path) -> None:
 def test_clean_removes_only_what_is_temporary(tmp_path: Path) -> None:
     first = take(tmp_path)
     write(tmp_path)
-    (tmp_path / "tmp-latest-1").symlink_to("nowhere")
+    (tmp_path / "tmp-latest-0a1b2c").symlink_to("nowhere")
+    for name in ("tmp-deleted-ckpt-000001-0a1b2c", "tmp-fold-000001-0a1b2c", "tmp-scratch", "tmp-of-user", "tmp-1"):
+        (tmp_path / name).mkdir()
     publish.clean(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["ckpt-000001", "latest"] and publish.latest(tmp_path) == first
+    mine = ["tmp-1", "tmp-of-user", "tmp-scratch"]
+    assert sorted(os.listdir(tmp_path)) == ["ckpt-000001", "latest", *mine] and publish.latest(tmp_path) == first
+
+
+def test_no_room_in_the_programs_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left of the attempt."""
+    directory, where = tmp_path / "job", tmp_path / "archive" / "place"
+    directory.mkdir()
+    take(directory, where)
+    before, real = sorted(os.listdir(directory)), Path.mkdir
+
+    def mkdir(path: Path, *arguments: Any, **more: Any) -> None:
+        if path.name.startswith("tmp-"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(CheckpointError, match="No space left"):
+        publish.begin(directory, where)
+    assert sorted(os.listdir(directory)) == before
 
 
 @pytest.fixture
