@@ -340,7 +340,7 @@ class Coordinator:
             if rank.code or self.ranks.all_done:
                 self._noting.set()
         elif kind == "READY":
-            rank.ready = True
+            self.ranks.on_ready(rank)
             self._look_whether_started()
         elif kind == "REQUEST":
             self._on_ticket(rank.number, int(fields[0]))
@@ -357,7 +357,7 @@ class Coordinator:
         if self.settings.resume is not None:
             if self.state == "starting":
                 self._set_state("restarting")
-            if not all(rank.ready for rank in self.ranks.known.values()):
+            if not self.ranks.all_ready:
                 return
             self.ranks.send(self.ranks.known, "GO")
         self._set_state("running")

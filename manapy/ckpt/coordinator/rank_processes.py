@@ -54,7 +54,7 @@ class RankProcesses:
         name, text = fields
         if (question := self._questions.get(name)) is None:
             return
-        question.found[rank] = [_process(line) for line in decode_text(text).splitlines()]
+        question.found[rank] = [_process(line) for line in decode_text(text).split("\n") if line]
         question.missing.discard(rank)
         if not question.missing:
             question.answered.set()

@@ -100,7 +100,7 @@ class Ranks:
         self._rank0_gone = False
         self._failures: dict[Rank, _Failure] = {}
         self._lost_hosts: list[tuple[int, str]] = []  # when it was noticed, and the host
-        self._done = self._gone = 0  # of `known`
+        self._done = self._gone = self._ready = 0  # of `known`
         # what _routes says of all ranks; None: not known since a rank has come or gone
         self._to_all: tuple[list[Channel], dict[Node, list[int]]] | None = None
 
@@ -108,6 +108,11 @@ class Ranks:
     def all_came(self) -> bool:
         """Have all ranks connected at some time?"""
         return len(self.known) == self.size
+
+    @property
+    def all_ready(self) -> bool:
+        """Is every rank that has connected ready for the program to go on, after a restart?"""
+        return self._ready == len(self.known)
 
     @property
     def all_done(self) -> bool:
@@ -201,6 +206,7 @@ class Ranks:
             log.error("rank %d of %d does not belong to this job, or is already connected", number, size)
             return None
         self._gone -= before is not None and before.gone
+        self._ready -= before is not None and before.ready
         rank = self.known[number] = Rank(
             number, sys.intern(protocol.decode_text(fields[2])), int(fields[3]), int(fields[4]), channel
         )
@@ -222,6 +228,11 @@ class Ranks:
         """Watch the process of rank 0 from the beginning, because it starts the job. ``last_words``: its pipe."""
         self._last_words = last_words
         self._watch(pid, self._on_rank0_gone)
+
+    def on_ready(self, rank: Rank) -> None:
+        """A rank has sent READY."""
+        self._ready += not rank.ready
+        rank.ready = True
 
     def on_done(self, rank: Rank, code: int, noticed: int) -> None:
         """A rank has sent DONE: it has ended its part. ``noticed``, here and below: see invariant 4."""

@@ -11,10 +11,10 @@ import pytest
 from fake_jobs import FakeJob, fake_job
 from manapy.ckpt import protocol
 
-TREE = protocol.encode_text("100 17 0 S sh\n108 108 100 R a name: 50 %\n").replace(":", "%3a")
+TREE = protocol.encode_text("100 17 0 S sh\n108 108 100 R a name: 50 %\x1c \r\n").replace(":", "%3a")
 SHOWN = [
     {"pid": 100, "known_as": 17, "parent": None, "state": "S", "name": "sh"},
-    {"pid": 108, "known_as": 108, "parent": 100, "state": "R", "name": "a name: 50 %"},
+    {"pid": 108, "known_as": 108, "parent": 100, "state": "R", "name": "a name: 50 %\x1c \r"},
 ]
 LONG = 60_000  # ms
 
