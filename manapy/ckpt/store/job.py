@@ -129,7 +129,13 @@ def write(directory: Path, record: dict[str, Any]) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         with path.open("r+b", buffering=0) as stream:
-            stream.write(data)
+            before = stream.read()
+            stream.seek(0)
+            if stream.write(data) < len(data):  # the file has no room for more than it had
+                stream.seek(0)
+                stream.write(before)
+                stream.truncate()
+                raise
             stream.truncate()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import ports
 import pytest
+from disks import disk
 from fake_jobs import fake_job
 from manapy.ckpt import command
 from manapy.ckpt.store import job
@@ -118,6 +120,21 @@ def closed_port() -> Iterator[int]:
     """See ports.py."""
     with ports.closed_port() as port:
         yield port
+
+
+def test_record_that_grows_on_a_full_disk(tmp_path: Path) -> None:
+    """What fits into the old file's space is written there. What doesn't leaves the old record as it was."""
+    with disk(tmp_path / "disk", "256k"):
+        made = make(tmp_path / "disk" / "job", argv=["a" * 3000])
+        with contextlib.suppress(OSError), (tmp_path / "disk" / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(4096)):
+                pass
+        record = job.read(made).record
+        job.write(made, {**record, "state": "ended"})
+        assert job.read(made).state == "ended"
+        with pytest.raises(OSError, match="No space left"):
+            job.write(made, {**record, "argv": ["a" * 6000]})
+        assert job.read(made).state == "ended"
 
 
 @pytest.mark.parametrize("who", ["nobody", "another program", "another coordinator", "one that is ending"])
