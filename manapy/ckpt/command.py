@@ -54,6 +54,7 @@ class Connection(connection.Connection):
         where = f"no coordinator at {job.host} port {job.port}"
         try:
             connected = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
+            connection.notice_loss(connected)  # the host of rank 0 may be lost while the command waits
             lost = f"the connection to the coordinator is lost: see {job.dir / 'coordinator.log'}"
             super().__init__(
                 connected,
