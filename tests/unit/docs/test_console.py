@@ -82,6 +82,8 @@ def test_commands_share_a_shell_and_are_compared_one_by_one() -> None:
         ("echo one; echo two", ["one"], 0),
         ("echo one", ["one", "two"], 0),
         ("echo one", [], 0),
+        ("echo published", [], 0),
+        ("true", ["publishing"], 0),
         ("true", ["one"], 0),
         ("false", [], 0),
         ("true", [], 1),
@@ -104,6 +106,8 @@ def test_differences_are_found(text: str, output: list[str], code: int) -> None:
         ("a/b/c", ["a...c"]),
         ("/tmp/x/job", ["/home/me/job"]),
         ("", ["..."]),
+        ("publishing\nresuming: waiting for ranks 0, 1\nrank 3 has computed for 4.1 s; it may take long\nd", ["d"]),
+        ("publishing\nd", ["publishing", "d"]),
     ],
 )
 def test_what_is_not_compared(shown: str, output: list[str]) -> None:
