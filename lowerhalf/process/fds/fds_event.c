@@ -92,14 +92,16 @@ static int event_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *er
 /* ---- timerfd ---- */
 
 static int timer_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n) {
-    char *text = mpy_fdinfo_read(d->number);
     uint64_t clock = 0, ticks = 0, flags = 0;
     struct itimerspec left;
     (void)t;
+    /* First, because it adds the expirations since the last look to the ticks that fdinfo shows. */
+    const int bad = timerfd_gettime(d->number, &left);
+    char *text = mpy_fdinfo_read(d->number);
     int known = text && mpy_text_number(text, "clockid:", 10, &clock) &&
                 mpy_text_number(text, "ticks:", 10, &ticks) && mpy_text_number(text, "settime flags:", 8, &flags);
     free(text);
-    if (!known || timerfd_gettime(d->number, &left))
+    if (!known || bad)
         return unreadable(d, err, n);
     struct timespec now = {0};
     if (clock == CLOCK_REALTIME && (flags & TFD_TIMER_ABSTIME) && (left.it_value.tv_sec || left.it_value.tv_nsec)) {
