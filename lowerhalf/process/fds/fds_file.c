@@ -189,6 +189,12 @@ static int is_in_memory(const mpy_desc_t *d) {
 static int content_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     struct statfs fs;
     (void)t;
+    /* A restart makes another file. What the program writes then would not be in the one that the other name shows. */
+    if (writable(d->flags) && d->st.st_nlink > 0 && mpy_deleted_mark(d->path))
+        return mpy_reason(err, n,
+                          "descriptor %d writes to %s, which has lost this name but has another name; open it by that "
+                          "one before the checkpoint",
+                          d->number, d->path);
     if ((uint64_t)d->st.st_size > CONTENT_MAX && !is_in_memory(d))
         return mpy_reason(err, n, "descriptor %d is a %s of %lld bytes (%s); up to %lu are saved", d->number,
                           is_memfd(d) ? "memfd" : "deleted file", (long long)d->st.st_size, d->path, CONTENT_MAX);

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs import Job
+import pytest
+from jobs import Job, manapy
 
 WAITING = """
 import ctypes, mmap, os, sys, time
@@ -39,6 +40,25 @@ def through_restart(job: Job, text: str, options: tuple[str, ...] = ()) -> str:
 
 
 # ---- descriptors ----
+
+
+@pytest.mark.parametrize("made", ["linked", "unlinked"])
+def test_file_that_has_only_another_name_is_refused(make_job: Callable[..., Job], made: str) -> None:
+    """A restart would open another file, and what the program writes would not reach this one."""
+    how = {
+        "linked": "fd = os.open('.', os.O_TMPFILE | os.O_RDWR); "
+        "assert libc.linkat(-100, f'/proc/self/fd/{fd}'.encode(), -100, b'b', 0x400) == 0",
+        "unlinked": "fd = os.open('a', os.O_RDWR | os.O_CREAT); os.link('a', 'b'); os.unlink('a')",
+    }[made]
+    job = make_job(1)
+    go = begin(job, sys.executable, "-c", WAITING + how + "; wait(suffix='1'); os.close(fd); wait('closed')")
+    done = manapy("checkpoint", job.dir)
+    assert (done.returncode, "another name" in done.stderr) == (1, True), done
+    Path(f"{go}1").touch()
+    job.wait_for("closed")
+    job.checkpoint()
+    go.touch()
+    job.finish()
 
 
 def test_expirations_of_a_timer_that_nobody_has_read(make_job: Callable[..., Job]) -> None:
