@@ -50,7 +50,8 @@ static inline int mpy_proc_maps_next(mpy_proc_maps_t *maps, mpy_proc_map_t *m) {
     m->path = maps->line + at;
     m->path[strcspn(m->path, "\n")] = 0;
     char *mark = mpy_deleted_mark(m->path);
-    m->deleted = mark != NULL;
+    /* shared memory without a file may have a name instead of the mark (PR_SET_VMA_ANON_NAME) */
+    m->deleted = mark != NULL || !strncmp(m->path, "[anon_shmem:", 12);
     if (mark) *mark = 0;
     return 1;
 }
