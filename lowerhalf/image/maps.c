@@ -74,6 +74,8 @@ static int keep(const mpy_proc_map_t *read, mpy_map_t *m) {
     return 0;
 }
 
+static int has_context; /* of asynchronous I/O, at the last mpy_maps_read */
+
 long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
     mpy_proc_maps_t maps = mpy_proc_maps_open(0);
     mpy_proc_map_t read;
@@ -83,6 +85,7 @@ long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
     int more_lines;
     *out = NULL;
     if (!maps.file) return mpy_reason(error, n, "cannot read /proc/self/maps: %s", strerror(errno));
+    has_context = 0;
     while ((more_lines = mpy_proc_maps_next(&maps, &read)) > 0) {
         if ((size_t)count + windows.n > capacity) {
             capacity = 2 * capacity + 256;
@@ -91,6 +94,8 @@ long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
             *out = more;
         }
         mpy_map_t whole, part;
+        /* The kernel itself places the ring of a context of io_setup(2), and no image has what is in flight. */
+        if (!strncmp(read.path, "/[aio]", 6)) has_context = 1;
         if (keep(&read, &whole)) { mpy_reason(error, n, "out of memory"); goto failed; }
         for (size_t i = 0; i < windows.n; i++) {
             part = whole;
@@ -181,32 +186,32 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
     free(maps);
 }
 
-/* The kernel itself places the ring of a context of io_setup(2), and no image has what is in flight. */
-static int check_contexts(char *error, size_t n) {
-    int bad = 0;
-    mpy_proc_maps_t maps = mpy_proc_maps_open(0);
-    for (mpy_proc_map_t m; !bad && mpy_proc_maps_next(&maps, &m) > 0;)
-        if (!strncmp(m.path, "/[aio]", 6))
-            bad = mpy_reason(error, n, "the program has a context of the kernel's asynchronous I/O (io_setup, libaio); "
-                             "it cannot be saved");
-    mpy_proc_maps_close(&maps);
-    return bad;
+/* A device may be mapped after its descriptor was closed. So may a file that is only the kernel's. */
+static int check_map(const mpy_map_t *m, char *error, size_t n) {
+    if (!strncmp(m->path, "anon_inode:", 11) || !strncmp(m->path, "socket:", 7))
+        return mpy_reason(error, n, "memory of the kernel (%s) is mapped; it cannot be saved", m->path);
+    if (strncmp(m->path, "/dev/", 5) || mpy_memory_file_is_posix(m->path) || !strcmp(m->path, "/dev/zero")) return 0;
+    return mpy_reason(error, n, "memory of the device %s is mapped; it cannot be saved", m->path);
 }
 
-int mpy_maps_check(char *error, size_t n) {
-    if (check_contexts(error, n)) return -1;
+int mpy_maps_judge(const mpy_map_t *maps, long count, char *error, size_t n) {
+    if (has_context)
+        return mpy_reason(error, n, "the program has a context of the kernel's asynchronous I/O (io_setup, libaio); "
+                          "it cannot be saved");
     if (MPY_TRAP->foreign)
         return mpy_reason(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that "
                           "can be saved", (unsigned long)MPY_TRAP->foreign);
+    for (long i = 0; i < count; i++)
+        if (check_map(&maps[i], error, n)) return -1;
+    return 0;
+}
+
+int mpy_maps_check(char *error, size_t n) {
     mpy_map_t *maps;
     long count = mpy_maps_read(&maps, error, n);
-    int bad = count < 0 ? -1 : 0;
-    for (long i = 0; i < count && !bad; i++) {
-        if (!strncmp(maps[i].path, "/dev/", 5) && !mpy_memory_file_is_posix(maps[i].path) &&
-            strcmp(maps[i].path, "/dev/zero"))
-            bad = mpy_reason(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
-    }
-    if (count >= 0) mpy_maps_free(maps, count);
+    if (count < 0) return -1;
+    int bad = mpy_maps_judge(maps, count, error, n);
+    mpy_maps_free(maps, count);
     return bad;
 }
 

@@ -24,7 +24,10 @@ int mpy_maps_advice_is_known(void);
 /* While the program runs: learns its advice. It is known until the program changes its mappings, or gives advice. */
 void mpy_maps_learn_advice(void);
 void mpy_maps_free(mpy_map_t *maps, long count);
-/* Returns -1 with one line in `error` if a mapping can't be saved (for example device memory). */
+/* Returns -1 with one line in `error` if something that mpy_maps_read has just found can't be saved (for example device
+ * memory). */
+int mpy_maps_judge(const mpy_map_t *maps, long count, char *error, size_t n);
+/* The same for the mappings of now. */
 int mpy_maps_check(char *error, size_t n);
 
 /* The system calls in code that is mapped now below 4 GiB. */

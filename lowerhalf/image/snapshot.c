@@ -137,6 +137,8 @@ static int note_regions(mpy_snapshot_t *s, char *error, size_t n) {
     s->nmaps = mpy_maps_read(&s->maps, error, n);
     if (s->nmaps < 0) return -1;
     mpy_memory_files_look();
+    /* the program may have mapped more since CHECK */
+    if (mpy_maps_judge(s->maps, s->nmaps, error, n) || mpy_memory_files_check(error, n)) return -1;
     for (long i = 0; i < s->nmaps; i++)
         if (note_region(s, &s->maps[i])) return -1;
     link_files(s);

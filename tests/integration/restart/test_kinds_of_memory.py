@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import Job, manapy
+from jobs import BIN, PATIENCE, Job, manapy
+from waiting import until
 
 WAITING = """
 import ctypes, mmap, os, sys, time
@@ -78,3 +80,57 @@ print("expired", int.from_bytes(os.read(fd, 8), "little"))
 
 
 # ---- memory ----
+
+
+def test_mapped_events_without_a_descriptor_are_refused(make_job: Callable[..., Job]) -> None:
+    """perf_event_open(2): the descriptor is closed, the ring is still mapped."""
+    job = make_job(1)
+    begin(
+        job,
+        sys.executable,
+        "-c",
+        WAITING
+        + """
+attributes = (ctypes.c_uint32 * 32)(1, 128)  # PERF_TYPE_SOFTWARE
+attributes[2] = 0  # PERF_COUNT_SW_CPU_CLOCK
+fd = libc.syscall(298, ctypes.byref(attributes), 0, -1, -1, 0)
+at = libc.mmap(None, 8192, 3, mmap.MAP_SHARED, fd, 0) if fd >= 0 else 0
+if fd >= 0: os.close(fd)
+wait(f"ready {fd}")
+""",
+    )
+    if "ready -1" in job.output():
+        pytest.skip("perf_event_open(2) is not allowed here")
+    done = manapy("checkpoint", job.dir)
+    assert (done.returncode, "[perf_event]" in done.stderr) == (1, True), done
+
+
+def test_what_is_mapped_after_the_check_is_found(make_job: Callable[..., Job]) -> None:
+    """Rank 0 is ahead in the collectives. Rank 1 runs on until its next one, after the check."""
+    job = make_job(2)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    text = (
+        WAITING
+        + """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+comm.Barrier()
+if comm.rank == 0:
+    print("ready", flush=True)
+else:
+    wait("other")
+    context = ctypes.c_ulong()
+    assert libc.syscall(206, 1, ctypes.byref(context)) == 0
+comm.Barrier()
+wait("after", "2")
+"""
+    )
+    job.start(sys.executable, "-c", text)
+    job.wait_for(lambda said: "ready" in said and "other" in said)
+    asked = subprocess.Popen([BIN / "manapy", "checkpoint", job.dir], stderr=subprocess.PIPE, text=True)
+    until(lambda: job.status()["phase"] not in ("idle", "checking"), job.report)
+    go.touch()
+    _, errors = asked.communicate(timeout=PATIENCE)
+    assert (asked.returncode, "asynchronous I/O" in errors) == (1, True), errors
+    Path(f"{go}2").touch()
