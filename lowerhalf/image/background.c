@@ -69,6 +69,14 @@ static const char *reason_against(void) {
     return mpy_memory_lacking(mpy_control_local_size());
 }
 
+/* If the pool of huge pages has none left for a copy, the kernel takes such a page from the writer when the program
+ * writes to it. */
+static const char *reason_in_memory(void) {
+    for (long i = 0; i < snapshot.nmaps; i++)
+        if (mpy_map_is_private_huge(&snapshot.maps[i])) return "the program has private huge pages (hugetlbfs)";
+    return NULL;
+}
+
 /* ---- the writer ---- */
 
 static void leave_descriptors(void) {
@@ -140,6 +148,7 @@ int mpy_background_capture(const mpy_image_order_t *order, char *why_not, size_t
         return -1;
     const int left = mpy_snapshot_copy(&snapshot);
     copied = left == 0;
+    if (left > 0 && reason == NULL) reason = reason_in_memory();
     if (left > 0 && reason == NULL && start_writer()) reason = "no process could be started";
     int bad = left < 0 || (left > 0 && reason != NULL &&
                            mpy_snapshot_write(&snapshot, mpy_snapshot_processors(), &shared->outcome));

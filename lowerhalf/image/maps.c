@@ -20,10 +20,14 @@
 #include "process/memory/files.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
+
+#define HUGE_PAGE (2ul << 20) /* the smallest */
 
 /* A mapping can cross the border of a window, because the kernel merges neighbours. */
 typedef struct windows {
@@ -179,6 +183,15 @@ void mpy_maps_learn_advice(void) {
     if (count < 0) return;
     if (read_advice(maps, count)) mpy_maps_free(maps, count);
     else known.maps = maps, known.count = count, known.calls = calls;
+}
+
+int mpy_map_is_anonymous_huge(const mpy_map_t *m) { return m->deleted && !strcmp(m->path, "/anon_hugepage"); }
+
+int mpy_map_is_private_huge(const mpy_map_t *m) {
+    struct statfs fs;
+    if (m->shared || !m->path[0] || (m->lo | m->hi) % HUGE_PAGE) return 0;
+    /* of a deleted file nobody knows */
+    return m->deleted || (statfs(m->path, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC);
 }
 
 void mpy_maps_free(mpy_map_t *maps, long count) {

@@ -23,6 +23,10 @@ int mpy_maps_advice(mpy_map_t *maps, long count);
 int mpy_maps_advice_is_known(void);
 /* While the program runs: learns its advice. It is known until the program changes its mappings, or gives advice. */
 void mpy_maps_learn_advice(void);
+/* Is it of huge pages (hugetlbfs) without a file? */
+int mpy_map_is_anonymous_huge(const mpy_map_t *m);
+/* Is it private memory of huge pages (hugetlbfs), or may it be? */
+int mpy_map_is_private_huge(const mpy_map_t *m);
 void mpy_maps_free(mpy_map_t *maps, long count);
 /* Returns -1 with one line in `error` if something that mpy_maps_read has just found can't be saved (for example device
  * memory). */

@@ -284,7 +284,9 @@ static int is_guard(uint64_t at, uint64_t entry) {
 static enum kind kind_of(const mpy_pages_t *p, uint64_t address, uint64_t entry, uint64_t file_end) {
     if (is_guard(source(p, address), entry)) return ZERO;
     enum kind kind = classify(p->map, address, entry, file_end);
-    if (is_lost_file(p) && kind == ZERO && !is_beyond_end(source(p, address))) kind = DATA;
+    /* to ask for an untouched huge page would take one from the pool */
+    if (is_lost_file(p) && kind == ZERO && !mpy_map_is_anonymous_huge(p->map) && !is_beyond_end(source(p, address)))
+        kind = DATA;
     if (kind == DATA && is_readable(p) && is_zero((const void *)source(p, address))) kind = ZERO;
     return kind == ZERO && address < file_end ? DATA : kind; /* zeros over a file's page must be written */
 }

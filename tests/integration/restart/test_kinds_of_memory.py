@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from jobs import BIN, PATIENCE, Job, manapy
+from phases import BESIDE
 from waiting import until
 
 WAITING = """
@@ -134,3 +135,54 @@ wait("after", "2")
     _, errors = asked.communicate(timeout=PATIENCE)
     assert (asked.returncode, "asynchronous I/O" in errors) == (1, True), errors
     Path(f"{go}2").touch()
+
+
+POOL = Path("/proc/sys/vm/nr_hugepages")
+
+
+@pytest.fixture
+def pool() -> Iterator[Callable[[int], None]]:
+    """Sets how many more huge pages the host has than are in use."""
+    try:
+        before = POOL.read_text()
+        POOL.write_text(before)
+    except OSError as error:
+        pytest.skip(f"needs to set the number of huge pages: {error}")
+
+    def give(count: int) -> None:
+        POOL.write_text(str(int(before) + count))
+        if int(POOL.read_text()) < int(before) + count:
+            pytest.skip("the host has no room for huge pages")
+
+    try:
+        yield give
+    finally:
+        POOL.write_text(before)
+
+
+HUGE_PRIVATE = """
+size = 2 << 20
+ballast = bytearray(os.urandom(400 << 20))  # before it in the image
+at = libc.mmap(None, size, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000, -1, 0)
+assert at is not None and at != ctypes.c_void_p(-1).value
+ctypes.memset(at, ord("a"), size)
+wait("ready")
+while True:
+    ctypes.memset(at, ord("b"), 1)
+    ctypes.memset(at, ord("a"), 1)
+    if os.path.exists(os.environ["STATE_GO"] + "2"): break
+print("ok" if ctypes.string_at(at, size) == b"a" * size else "wrong")
+"""
+
+
+def test_private_huge_pages_while_the_pool_is_empty(make_job: Callable[..., Job], pool: Callable[[int], None]) -> None:
+    """When the program writes and the pool has no page for a copy, the kernel takes the page from the writer."""
+    pool(1)
+    job = make_job(1)
+    go = begin(job, sys.executable, "-c", WAITING + HUGE_PRIVATE, options=tuple(BESIDE))
+    go.touch()
+    job.checkpoint()
+    job.kill()
+    job.restart()
+    Path(f"{go}2").touch()
+    assert "ok" in job.finish().splitlines()
