@@ -185,8 +185,6 @@ void mpy_maps_learn_advice(void) {
     else known.maps = maps, known.count = count, known.calls = calls;
 }
 
-int mpy_map_is_anonymous_huge(const mpy_map_t *m) { return m->deleted && !strcmp(m->path, "/anon_hugepage"); }
-
 int mpy_map_is_private_huge(const mpy_map_t *m) {
     struct statfs fs;
     if (m->shared || !m->path[0] || (m->lo | m->hi) % HUGE_PAGE) return 0;

@@ -4,6 +4,7 @@
 #include "isolate/trap/trap.h"
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct mpy_map {
     uint64_t lo, hi, offset;
@@ -24,7 +25,9 @@ int mpy_maps_advice_is_known(void);
 /* While the program runs: learns its advice. It is known until the program changes its mappings, or gives advice. */
 void mpy_maps_learn_advice(void);
 /* Is it of huge pages (hugetlbfs) without a file? */
-int mpy_map_is_anonymous_huge(const mpy_map_t *m);
+static inline int mpy_map_is_anonymous_huge(const mpy_map_t *m) {
+    return m->deleted && !strcmp(m->path, "/anon_hugepage");
+}
 /* Is it private memory of huge pages (hugetlbfs), or may it be? */
 int mpy_map_is_private_huge(const mpy_map_t *m);
 void mpy_maps_free(mpy_map_t *maps, long count);
