@@ -27,12 +27,8 @@ static bool wanted(void) {
  * the backups. Returns n, or 0 if there is no room. */
 static uint32_t make_room(shift_cq_t *c, uint32_t n) {
     shift_device_t *d = c->o.device;
-    uint32_t room = 64;
-    while (room < c->promised + n)
-        room *= 2;
     if (c->promised + n > (uint32_t)c->cq->cqe) {
-        if (shift_real()->resize_cq(c->cq, (int)room) != 0 &&
-            shift_real()->resize_cq(c->cq, (int)(c->promised + n)) != 0)
+        if (shift_cq_hold(c->cq, c->promised + n) != 0)
             return 0;
         pthread_mutex_lock(&d->lock);
         c->o.waiting = d->work = true;

@@ -5,6 +5,7 @@
 #include "journal/journal.h"
 #include "links/backoff.h"
 #include "links/links.h"
+#include "objects/completions.h"
 #include "objects/device.h"
 #include "objects/gids.h"
 #include "objects/legs.h"
@@ -58,14 +59,13 @@ static slot_t *slot_at(const shift_link_leg_t *leg, int i) { return (slot_t *)le
 
 /* Room for the completions of one more leg: the worker may poll only after it has fenced all of them. */
 static bool make_room(shift_path_t *via) {
-    uint32_t all = via->promised + 2 * SHIFT_LINK_DEPTH + 1, room = (uint32_t)via->cq->cqe;
-    while (room < all)
-        room *= 2;
-    if (room > (uint32_t)via->cq->cqe && (errno = shift_real()->resize_cq(via->cq, (int)room)) != 0 &&
-        (errno = shift_real()->resize_cq(via->cq, (int)all)) != 0)
-        return false;
-    via->promised = all;
-    return true;
+    uint32_t all = via->promised + 2 * SHIFT_LINK_DEPTH + 1;
+    int r = shift_cq_hold(via->cq, all);
+    if (r == 0)
+        via->promised = all;
+    else
+        errno = r;
+    return r == 0;
 }
 
 static bool make_leg(shift_link_t *l, int path) {
@@ -353,6 +353,8 @@ static bool has_backup(const shift_link_t *l) {
 
 /* Something has arrived on this path. */
 static void works(shift_link_t *l, int path) {
+    if (l->on[path].worked)
+        return;
     bool had = has_backup(l);
     l->on[path].worked = true;
     if (path && !had)

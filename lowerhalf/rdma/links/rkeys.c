@@ -12,12 +12,14 @@ enum { MISSED_MS = 200 /* between requests for a key that isn't there */ };
 
 const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey) {
     const uint32_t *known = shift_map_get(&l->rkeys, (uint64_t)rkey + 1);
-    uint64_t now = known ? 0 : shift_now();
-    if (!known && now - l->missed > MISSED_MS * 1000000u) { /* ask now, but not again and again */
+    if (known)
+        return known;
+    uint64_t now = shift_now();
+    if (now - l->missed > MISSED_MS * 1000000u) { /* ask now, but not again and again */
         l->next_rkeys = 0;
         l->missed = now;
     }
-    return known;
+    return NULL;
 }
 
 static void learn(shift_link_t *l, uint32_t *keys) {

@@ -98,3 +98,12 @@ void shift_ring_bells(shift_qp_t *q) {
     if (q->recv_cq != q->send_cq)
         shift_ring_bell(q->recv_cq);
 }
+
+int shift_cq_hold(struct ibv_cq *cq, uint32_t n) {
+    uint32_t room = 64;
+    if (n <= (uint32_t)cq->cqe)
+        return 0;
+    while (room < n)
+        room *= 2;
+    return shift_real()->resize_cq(cq, (int)room) == 0 ? 0 : shift_real()->resize_cq(cq, (int)n);
+}
