@@ -20,7 +20,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..model import windows
 from ..model.calls import describe, name, window
 from ..model.events import ANY, OPEN, PROC_NULL, Flag, Op, Rank, Trace
 from ..model.match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
+from . import knots
 
 # Collectives in which a rank may need only some of the members; and those in which only the root needs all.
 _SOME = (Op.BCAST, Op.SCATTER, Op.SCAN, Op.EXSCAN, Op.NEIGHBOR)
@@ -504,7 +505,7 @@ class _Absent:
         return bool((theirs & later).any())
 
 
-# ---- ranks that could go on, and knots ----
+# ---- ranks that could go on ----
 
 
 def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
@@ -527,27 +528,7 @@ def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
             if call.any:
                 any_of.add(rank)
     graph.free = {rank for rank in range(size) if rank not in needs}
-
-    users: dict[int, list[int]] = {}
-    for node, targets in needs.items():
-        for target in targets:
-            users.setdefault(target, []).append(node)
-    left = {node: 1 if node in any_of else len(targets) for node, targets in needs.items()}
-    ready = list(graph.free)
-    while ready:
-        for user in users.get(ready.pop(), ()):
-            if user in left:
-                left[user] -= 1
-                if left[user] == 0:
-                    del left[user]
-                    ready.append(user)
-    graph.deadlocked = {node for node in left if node < size}
-    for component in _components({node: [t for t in needs[node] if t in left] for node in left}):
-        inside = set(component)
-        if all(target in inside for node in component for target in needs[node] if target in left) and any(
-            t in inside for n in component for t in needs[n]
-        ):
-            graph.knots.append(tuple(sorted(node for node in component if node < size)))
+    graph.deadlocked, graph.knots = knots.find(needs, any_of, graph.free, size)
 
 
 def _node(
@@ -567,43 +548,3 @@ def _node(
         if want.any or want.some:
             any_of.add(node)
     return shared[key]
-
-
-def _components(edges: dict[int, list[int]]) -> list[list[int]]:
-    """Return the strongly connected components (Tarjan 1972, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    found: list[list[int]] = []
-    for root in edges:
-        if root in index:
-            continue
-        work: list[tuple[int, Callable[[], int | None]]] = []
-
-        def enter(node: int) -> None:
-            index[node] = low[node] = len(index)
-            stack.append(node)
-            on_stack.add(node)
-            targets = iter(edges[node])
-            work.append((node, lambda: next(targets, None)))
-
-        enter(root)
-        while work:
-            node, following = work[-1]
-            target = following()
-            if target is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    component: list[int] = []
-                    while not component or component[-1] != node:
-                        component.append(stack.pop())
-                        on_stack.discard(component[-1])
-                    found.append(component)
-            elif target not in index:
-                enter(target)
-            elif target in on_stack:
-                low[node] = min(low[node], index[target])
-    return found
