@@ -11,6 +11,24 @@ from compiling import SHARED, build
 
 from manapy.core import installation
 
+# The beginning of a program. to() changes the state of a queue pair. up() brings it up to RTS; then the worker runs,
+# and makes on the backup what the program has made.
+STEPS = r"""
+#include "nullverbs.h"
+static int to(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+    struct ibv_qp_attr a = {.qp_state = state, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 7,
+        .ah_attr = {.is_global = 1, .port_num = 1}};
+    static const int masks[] = {
+        [IBV_QPS_INIT] = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+        [IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+        [IBV_QPS_SQD] = 0,
+    };
+    return ibv_modify_qp(qp, &a, IBV_QP_STATE | masks[state]);
+}
+static int up(struct ibv_qp *qp) { return to(qp, IBV_QPS_INIT) || to(qp, IBV_QPS_RTR) || to(qp, IBV_QPS_RTS); }
+"""
+
 
 def run(
     tmp_path: Path, root: Path, program: str, environment: dict[str, str] | None = None

@@ -7,10 +7,11 @@ from pathlib import Path
 
 
 import pytest
-from interposed import run
+from interposed import STEPS, run
 
-BEGIN = r"""
-#include "nullverbs.h"
+BEGIN = (
+    STEPS
+    + r"""
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,24 +19,11 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static char memory[4096];
-static int to(struct ibv_qp *qp, enum ibv_qp_state state)
-{
-    struct ibv_qp_attr a = {.qp_state = state, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 7,
-        .ah_attr = {.is_global = 1, .port_num = 1}};
-    static const int masks[] = {
-        [IBV_QPS_INIT] = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-        [IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
-        [IBV_QPS_RTS] = 0,
-    };
-    return ibv_modify_qp(qp, &a, IBV_QP_STATE | masks[state]);
-}
 static struct ibv_qp *make_qp(void)
 {
     struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
     return ibv_create_qp(pd, &init);
 }
-/* Now the worker runs, and makes on the backup what the program has made. */
-static int up(struct ibv_qp *qp) { return to(qp, IBV_QPS_INIT) || to(qp, IBV_QPS_RTR) || to(qp, IBV_QPS_RTS); }
 static void begin(void)
 {
     context = ibv_open_device(*ibv_get_device_list(0));
@@ -43,6 +31,7 @@ static void begin(void)
     cq = ibv_create_cq(context, 64, 0, 0, 0);
 }
 """
+)
 
 REGIONS = r"""
 static struct ibv_mr *registered(int i)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interposed import run
+from interposed import STEPS, run
 
 UD = r"""
 #include "nullverbs.h"
@@ -22,23 +22,12 @@ int main(void)
 
 # Twice, on two queue pairs: four sends, half of them signaled. Then the state changes while two sends are outstanding
 # (except before a reset), and four more sends follow.
-STATES = r"""
-#include "nullverbs.h"
+STATES = (
+    STEPS
+    + r"""
 #include <stdio.h>
 static struct ibv_cq *cq;
 static uint64_t posted;
-static int to(struct ibv_qp *qp, enum ibv_qp_state state)
-{
-    struct ibv_qp_attr a = {.qp_state = state, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = 7,
-        .ah_attr = {.is_global = 1, .port_num = 1}};
-    static const int masks[] = {
-        [IBV_QPS_INIT] = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-        [IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
-        [IBV_QPS_SQD] = 0,
-    };
-    return ibv_modify_qp(qp, &a, IBV_QP_STATE | masks[state]);
-}
-static int up(struct ibv_qp *qp) { return to(qp, IBV_QPS_INIT) || to(qp, IBV_QPS_RTR) || to(qp, IBV_QPS_RTS); }
 static int post(struct ibv_qp *qp, int n)
 {
     for (; n--; posted++) {
@@ -75,6 +64,7 @@ int main(void)
     return 0;
 }
 """
+)
 SQD = "if (post(qp, 2) || to(qp, IBV_QPS_SQD) || to(qp, IBV_QPS_RTS)) return 1;"
 RESET = "if (to(qp, IBV_QPS_RESET) || up(qp)) return 1;"
 
