@@ -57,8 +57,8 @@ class Topology:
         self.cross = self.comm.Split(self.local, key=self.node_index)
 
     def close(self) -> None:
-        """Collective, where nobody has failed. Give back the communicators, of which MPI has some thousand; engines on
-        them have ended."""
+        """Collective. Give back the communicators: an MPI library has only some thousand. All engines on them have
+        ended, without a failure."""
         for comm in (self.cross, self.node, self.comm):
             comm.Free()
 
