@@ -9,6 +9,8 @@
  *     changed are represented by their checksum.
  *  2. Of watched memory, what has not been written since the base is not read at all: it is kept. It was not zero then.
  *  3. A copy has only the pages that are to be written, as private memory. So its own pagemap says which ones they are.
+ *  4. This process closes no descriptor of a file that the program has open: that would drop the program's fcntl locks
+ *     on it. The file is read through the program's descriptor. If that can't be read, another one is left open.
  */
 #include "pages.h"
 #include "base/io/whole.h"
@@ -24,6 +26,7 @@
 #include <manapy/syscall.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -102,7 +105,10 @@ static struct known_table { /* shared with forked processes; one of them at a ti
     known_t items[KNOWN_MAX];
 } *known_table;
 
+static pid_t rank; /* what mpy_pages_remember was called in; other processes were forked from it */
+
 void mpy_pages_remember(void) {
+    rank = getpid();
     if (known_table) return;
     long at = mpy_sys(SYS_mmap, 0, sizeof *known_table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!mpy_sys_failed(at)) known_table = (struct known_table *)at;
@@ -120,6 +126,27 @@ static void remember(const known_t *k) {
     known_table->count++;
 }
 
+static int is_file(const mpy_pages_t *p, int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_dev == p->file->device && st.st_ino == p->file->inode;
+}
+
+static int read_crc(mpy_image_output_t *o, const mpy_pages_t *p, int fd, uint64_t offset, uint64_t length,
+                    uint32_t *crc) {
+    *crc = 0;
+    for (uint64_t done = 0; done < length;) {
+        uint64_t n = length - done < sizeof buffer ? length - done : sizeof buffer;
+        memset(buffer, 0, n); /* the last page of a file is filled up with zeros in memory */
+        ssize_t got = mpy_read_whole(fd, buffer, n, (off_t)(offset + done));
+        if (got < 0 || ((uint64_t)got < n && offset + done + (uint64_t)got < p->file->bytes)) return -1;
+        if (mpy_image_output_cancelled(o)) return -1;
+        *crc = mpy_crc32c(*crc, buffer, n);
+        done += n;
+    }
+    return 0;
+}
+
+/* Invariant 4. The program may run, and close its descriptor meanwhile. */
 static int file_crc(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t offset, uint64_t length, uint32_t *crc) {
     const mpy_image_file_t *file = p->file;
     known_t k = {file->device, file->inode, file->mtime_ns, file->bytes, offset, length, 0};
@@ -128,20 +155,16 @@ static int file_crc(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t offset
         *crc = before->crc;
         return 0;
     }
-    int fd = open(p->map->path, O_RDONLY | O_CLOEXEC), bad = 0;
-    if (fd < 0) return mpy_image_output_fail(o, p->map->path);
-    for (uint64_t done = 0; done < length && !bad;) {
-        uint64_t n = length - done < sizeof buffer ? length - done : sizeof buffer;
-        memset(buffer, 0, n); /* the last page of a file is filled up with zeros in memory */
-        ssize_t got = mpy_read_whole(fd, buffer, n, (off_t)(offset + done));
-        if (got < 0 || ((uint64_t)got < n && offset + done + (uint64_t)got < file->bytes))
-            bad = mpy_image_output_fail(o, p->map->path);
-        else bad = mpy_image_output_cancelled(o);
-        k.crc = mpy_crc32c(k.crc, buffer, n);
-        done += n;
+    const int has_locks = p->fd != MPY_PAGES_NOT_OPEN && getpid() == rank; /* perhaps */
+    int bad = 0, lent = has_locks && p->fd >= 0 && is_file(p, p->fd);
+    if (lent) bad = read_crc(o, p, p->fd, offset, length, &k.crc);
+    if (lent && !is_file(p, p->fd)) lent = 0;
+    if (!lent) {
+        int fd = open(p->map->path, O_RDONLY | O_CLOEXEC);
+        bad = fd < 0 || read_crc(o, p, fd, offset, length, &k.crc);
+        if (fd >= 0 && !has_locks) close(fd);
     }
-    close(fd);
-    if (bad) return -1;
+    if (bad) return mpy_image_output_cancelled(o) ? -1 : mpy_image_output_fail(o, p->map->path);
     remember(&k);
     *crc = k.crc;
     return 0;

@@ -5,12 +5,15 @@
 #include "image/write/output.h"
 #include "maps.h"
 
+enum { MPY_PAGES_NOT_OPEN = -1, MPY_PAGES_UNREADABLE = -2 }; /* the program has no descriptor of a file; only others */
+
 /* A region whose pages are saved. */
 typedef struct mpy_pages {
     const mpy_map_t *map;
     const mpy_image_file_t *file; /* that the region maps; NULL: the image can't rely on one */
     char *copy;                   /* mpy_pages_copy has made it; NULL: the pages are read where they are */
     int watched;                  /* the kernel tells which pages have changed */
+    int fd;                       /* of the program, which can read the file; or: */
 } mpy_pages_t;
 
 /* Opens what both functions below read of this process. A process that was forked calls it again. */

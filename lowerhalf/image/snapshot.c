@@ -17,9 +17,11 @@
 #include "base/hex.h"
 #include "base/io/host.h"
 #include "base/now.h"
+#include "base/proc/fds.h"
 #include "base/rank.h"
 #include "base/reason.h"
 #include "control/control.h"
+#include "isolate/fdguard.h"
 #include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
 #include "process/memory/advice.h"
@@ -109,7 +111,7 @@ static int note_region(mpy_snapshot_t *s, const mpy_map_t *m) {
     if (m->shared && file >= 0 && !in_memory) return 0; /* its content is in the file */
     mpy_pages_t *pages = add(s, &s->pages, 1);
     if (!pages) return -1;
-    *pages = (mpy_pages_t){.map = m};
+    *pages = (mpy_pages_t){.map = m, .fd = MPY_PAGES_NOT_OPEN};
     return 0;
 }
 
@@ -122,6 +124,26 @@ static void link_files(mpy_snapshot_t *s) {
         if ((region->flags & MPY_REGION_FILE) && !(region->flags & MPY_REGION_MEMORY_FILE))
             pages[i].file = (mpy_image_file_t *)s->files.items + region->file;
     }
+}
+
+/* Invariant 4 of pages.c */
+static void note_descriptor(mpy_snapshot_t *s, int fd) {
+    mpy_pages_t *pages = s->pages.items;
+    struct stat st;
+    const int flags = fcntl(fd, F_GETFL);
+    if (mpy_fd_is_lower(fd) || flags < 0 || flags & O_PATH || fstat(fd, &st) || !S_ISREG(st.st_mode)) return;
+    const int reads = (flags & O_ACCMODE) != O_WRONLY && !(flags & O_DIRECT);
+    for (size_t i = 0; i < s->pages.count; i++) {
+        const mpy_image_file_t *file = pages[i].file;
+        if (file && pages[i].fd < 0 && file->inode == st.st_ino && file->device == st.st_dev)
+            pages[i].fd = reads ? fd : MPY_PAGES_UNREADABLE;
+    }
+}
+
+static void note_descriptors(mpy_snapshot_t *s) {
+    mpy_fd_list_t list = mpy_fd_list_open(0);
+    for (int fd; (fd = mpy_fd_list_next(&list)) >= 0;) note_descriptor(s, fd);
+    mpy_fd_list_close(&list);
 }
 
 /* Each mapping has become a region. */
@@ -142,6 +164,7 @@ static int note_regions(mpy_snapshot_t *s, char *error, size_t n) {
     for (long i = 0; i < s->nmaps; i++)
         if (note_region(s, &s->maps[i])) return -1;
     link_files(s);
+    note_descriptors(s);
     return 0;
 }
 

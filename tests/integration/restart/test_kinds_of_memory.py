@@ -80,6 +80,35 @@ print("expired", int.from_bytes(os.read(fd, 8), "little"))
     assert int(output.split("expired ")[1]) >= 900
 
 
+def test_locks_of_a_file_that_is_also_mapped(make_job: Callable[..., Job]) -> None:
+    """Whoever closes any descriptor of a file drops all of the process's locks on it (fcntl(2))."""
+    job = make_job(1)
+    begin(
+        job,
+        sys.executable,
+        "-c",
+        WAITING
+        + """
+import fcntl
+fd = os.open("locked", os.O_RDWR | os.O_CREAT)
+os.write(fd, bytes(range(256)) * 64)
+fcntl.lockf(fd, fcntl.LOCK_EX)
+at = libc.mmap(None, 16384, 3, mmap.MAP_PRIVATE, fd, 0)
+wait()
+""",
+        options=("--background", "off"),
+    )
+    locked = "import fcntl; fcntl.lockf(open('locked', 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+    def others_are_kept_out() -> bool:
+        done = subprocess.run([sys.executable, "-c", locked], cwd=job.where, capture_output=True, check=False)
+        return b"BlockingIOError" in done.stderr
+
+    assert others_are_kept_out()
+    job.checkpoint()
+    assert others_are_kept_out()
+
+
 # ---- memory ----
 
 
