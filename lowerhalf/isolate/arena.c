@@ -116,9 +116,11 @@ static void release(uint64_t lo, uint64_t hi) {
     }
 }
 
-uint64_t mpy_arena_take(uint64_t bytes) {
+uint64_t mpy_arena_take(uint64_t bytes) { return mpy_arena_take_aligned(bytes, bytes >= HUGE ? HUGE : MPY_PAGE); }
+
+uint64_t mpy_arena_take_aligned(uint64_t bytes, uint64_t align) {
     mpy_trapstate_t *s = MPY_TRAP;
-    uint64_t align = bytes >= HUGE ? HUGE : MPY_PAGE, found = 0;
+    uint64_t found = 0;
     bytes = MPY_PAGE_UP(bytes);
     if (bytes == 0 || bytes > MPY_ARENA_HI - MPY_HEAP_LO) return 0;
     lock();

@@ -13,6 +13,7 @@ int mpy_arena_attach(void);                       /* first step of every new low
 /* at launch: an empty arena */
 int mpy_arena_init(void);                         /* -1: the first address is in use */
 uint64_t mpy_arena_take(uint64_t bytes);          /* address of a free range, or 0: no room */
+uint64_t mpy_arena_take_aligned(uint64_t bytes, uint64_t align); /* align: a power of two, a page or more */
 int mpy_arena_take_at(uint64_t lo, uint64_t bytes); /* exactly this range; 0 if part of it is taken */
 void mpy_arena_give(uint64_t lo, uint64_t bytes); /* the range was unmapped */
 void mpy_arena_claim(uint64_t lo, uint64_t bytes); /* the program itself maps memory there */

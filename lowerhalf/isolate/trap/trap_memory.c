@@ -4,10 +4,10 @@
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
  * Invariants
- *  1. A mapping without MAP_FIXED is placed in the arena: at its hint if that is a free range there, as the kernel does
- *     (allocators extend memory in place so). MAP_FIXED is obeyed, and so is a hint between 4 GiB and the arena, for
- *     what is no code: CUDA and others need addresses that they have chosen. (System calls of code there are not
- *     trapped: with `ulimit -s unlimited` the lower half's own libraries may be there.)
+ *  1. A mapping without MAP_FIXED is placed in the arena: at its hint if that is a free range there, as the kernel
+ *     does (allocators extend memory in place so). MAP_FIXED is obeyed, and so are MAP_32BIT and a hint between 4
+ *     GiB and the arena, for what is no code: CUDA and others need addresses that they have chosen. (System calls
+ *     of code there are not trapped: with `ulimit -s unlimited` the lower half's own libraries may be there.)
  *  2. brk never reaches the kernel: otherwise both libcs would share one break and corrupt each other's heap.
  */
 #include "base/page.h"
@@ -15,12 +15,18 @@
 #include "foreign.h"
 #include "isolate/arena.h"
 #include "trap.h"
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 
 #define FIXED 0x10
 #define FIXED_NOREPLACE 0x100000
 #define ANONYMOUS 0x20
 #define ANON_PRIVATE 0x22
+#define HUGETLB 0x40000
+#define HUGE_SHIFT 26     /* the flags above it: the logarithm of the size of huge pages; 0: the host's usual size */
+#define USUAL_HUGE_LOG 21 /* (unless the host was started with another default) */
+#define BIT32 0x40
 #define PROT_EXEC_ 4
 #define EEXIST_ (-17)
 #define ENOMEM_ (-12)
@@ -41,12 +47,30 @@ static void removed(uint64_t at, uint64_t bytes) {
 }
 
 /* The hint of an mmap(2), obeyed although it is outside the arena. Returns 0 if something else is there. */
-static long mmap_below_arena(const mpy_trap_t *t, uint64_t hint) {
-    if (hint < MPY_LOW_END || hint >= MPY_ARENA_LO || (uint64_t)t->a[1] > MPY_ARENA_LO - hint) return 0;
+static long mmap_below_arena(const mpy_trap_t *t, uint64_t hint, uint64_t bytes) {
+    if (hint < MPY_LOW_END || hint >= MPY_ARENA_LO || bytes > MPY_ARENA_LO - hint) return 0;
     if (t->a[2] & PROT_EXEC_) return 0;
     long r = mpy_sys6(SYS_mmap, (long)hint, t->a[1], t->a[2], t->a[3] | FIXED_NOREPLACE, t->a[4], t->a[5]);
     if (r == EEXIST_) return 0;
-    if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1], t->a[2]);
+    if (!mpy_sys_failed(r)) placed((uint64_t)r, bytes, t->a[2]);
+    return r;
+}
+
+/* The size of the pages of which the memory must consist, if they are huge pages; else 0. Then the kernel makes the
+ * memory a multiple of it, and wants such an address. */
+static uint64_t huge_page(const mpy_trap_t *t) {
+    struct statfs fs;
+    if (t->a[3] & ANONYMOUS) {
+        const unsigned log = (unsigned)t->a[3] >> HUGE_SHIFT & 63;
+        return t->a[3] & HUGETLB ? 1ul << (log ? log : USUAL_HUGE_LOG) : 0;
+    }
+    return mpy_sys(SYS_fstatfs, t->a[4], &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC ? (uint64_t)fs.f_bsize : 0;
+}
+
+/* MAP_32BIT: below 2 GiB, where the kernel chooses. Invariant 1 forbids this for code. */
+static long mmap_low(const mpy_trap_t *t, uint64_t bytes) {
+    long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
+    if (!mpy_sys_failed(r)) placed((uint64_t)r, bytes, t->a[2]);
     return r;
 }
 
@@ -60,20 +84,24 @@ static long bytes_of_segment(long id) {
 
 long mpy_trap_mmap(mpy_trap_t *t) {
     if (t->a[2] & PROT_EXEC_ && !(t->a[3] & ANONYMOUS)) mpy_foreign_check((int)t->a[4]);
+    const uint64_t huge = huge_page(t), align = huge ? huge : MPY_PAGE;
+    const uint64_t bytes = huge ? ((uint64_t)t->a[1] + huge - 1) & ~(huge - 1) : (uint64_t)t->a[1];
     if (t->a[3] & (FIXED | FIXED_NOREPLACE)) {
         long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
-        if (!mpy_sys_failed(r)) placed((uint64_t)r, (uint64_t)t->a[1], t->a[2]);
+        if (!mpy_sys_failed(r)) placed((uint64_t)r, bytes, t->a[2]);
         return r;
     }
-    uint64_t hint = MPY_PAGE_UP((uint64_t)t->a[0]);
-    long low = mmap_below_arena(t, hint);
+    if (t->a[3] & BIT32 && !(t->a[2] & PROT_EXEC_)) return mmap_low(t, bytes);
+    uint64_t hint = ((uint64_t)t->a[0] + align - 1) & ~(align - 1);
+    long low = mmap_below_arena(t, hint, bytes);
     if (low) return low;
     for (int tries = 0; tries < 64; tries++, hint = 0) {
-        uint64_t at = mpy_arena_take_at(hint, (uint64_t)t->a[1]) ? hint : mpy_arena_take((uint64_t)t->a[1]);
-        if (!at) return t->a[1] ? ENOMEM_ : -22;
+        uint64_t at = mpy_arena_take_at(hint, bytes) ? hint : 0;
+        if (!at) at = huge ? mpy_arena_take_aligned(bytes, huge) : mpy_arena_take(bytes);
+        if (!at) return bytes ? ENOMEM_ : -22;
         long r = mpy_sys6(SYS_mmap, (long)at, t->a[1], t->a[2], t->a[3] | FIXED_NOREPLACE, t->a[4], t->a[5]);
         if (r == EEXIST_) continue; /* the program itself has mapped memory there: the range stays taken */
-        if (mpy_sys_failed(r)) mpy_arena_give(at, (uint64_t)t->a[1]);
+        if (mpy_sys_failed(r)) mpy_arena_give(at, bytes);
         return r;
     }
     return ENOMEM_;

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import compiling
 import pytest
-from jobs import BIN, PATIENCE, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from phases import BESIDE
 from waiting import until
 
@@ -166,6 +168,32 @@ wait("after", "2")
     Path(f"{go}2").touch()
 
 
+PLACED = """
+#include "../checkpointed.h"
+#include <sys/mman.h>
+enum { SMALL = 64 << 10, RW = PROT_READ | PROT_WRITE, ANON = MAP_PRIVATE | MAP_ANONYMOUS };
+static char *low;
+static void low_set_up(void) {
+    low = mmap(NULL, SMALL, RW, ANON | MAP_32BIT, -1, 0);
+    CHECK(low != MAP_FAILED && (unsigned long)low + SMALL <= 1ul << 31);
+    strcpy(low, "low");
+    void *other = mmap(NULL, SMALL, RW, ANON | MAP_32BIT, -1, 0);
+    CHECK(other != MAP_FAILED && other != low && munmap(other, SMALL) == 0);
+}
+static void low_check(void) { CHECK(strcmp(low, "low") == 0 && munmap(low, SMALL) == 0); }
+static char *pages;
+static void huge_set_up(void) {
+    pages = mmap(NULL, SMALL, RW, ANON | MAP_HUGETLB, -1, 0);
+    CHECK(pages != MAP_FAILED && ((unsigned long)pages & 0x1fffff) == 0);
+    if (pages != MAP_FAILED) pages[(2 << 20) - 1] = 'h';
+    void *giant = mmap(NULL, SMALL, RW, ANON | MAP_HUGETLB | 30 << MAP_HUGE_SHIFT, -1, 0);
+    CHECK(giant != MAP_FAILED || errno == ENOMEM); /* there may be no free page of 1 GiB */
+    if (giant != MAP_FAILED) CHECK(munmap(giant, 1 << 30) == 0);
+}
+static void huge_check(void) { CHECK(pages[(2 << 20) - 1] == 'h' && pages[0] == 0 && munmap(pages, 2 << 20) == 0); }
+MAIN(STATE(low), STATE(huge))
+"""
+
 POOL = Path("/proc/sys/vm/nr_hugepages")
 
 
@@ -187,6 +215,30 @@ def pool() -> Iterator[Callable[[int], None]]:
         yield give
     finally:
         POOL.write_text(before)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="MAP_32BIT")
+@pytest.mark.parametrize("what", ["low", "huge"])
+def test_where_mmap_must_place_memory(
+    make_job: Callable[..., Job], tmp_path: Path, request: pytest.FixtureRequest, what: str
+) -> None:
+    if what == "huge":
+        request.getfixturevalue("pool")(2)
+    source = tmp_path / "placed.c"
+    source.write_text(PLACED.replace("../checkpointed.h", str(PROGRAMS / "checkpointed.h")))
+    program = compiling.build(tmp_path / "placed", source, "-O1")
+    job = make_job(1)
+    go = job.where / "now"
+    go.touch()
+    natively = subprocess.run([program, what], env={"STATE_GO": str(go)}, capture_output=True, text=True, check=False)
+    assert "ok" in natively.stdout.splitlines(), natively
+    go = begin(job, program, what)
+    job.checkpoint()
+    job.kill()
+    job.restart()
+    go.touch()
+    job.finish()
+    assert "FAILED" not in job.output(0) + job.output()
 
 
 HUGE_PRIVATE = """
