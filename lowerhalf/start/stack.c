@@ -4,8 +4,9 @@
  *
  * Invariants
  *  1. Everything that the auxiliary vector points to lies in the arena (AT_RANDOM, AT_EXECFN, AT_PLATFORM, the vDSO).
- *  2. The stack doesn't grow on page faults like the kernel's. It has its full size (RLIMIT_STACK, at least 8 MiB) from
- *     the start, with a guard page below. Untouched pages use no memory.
+ *  2. The stack doesn't grow on page faults like the kernel's. It has its full size (RLIMIT_STACK, 8 MiB to 16 GiB)
+ *     from the start, with a guard page below. Untouched pages use no memory. A limit that is raised later changes
+ *     nothing.
  */
 #include "stack.h"
 #include "base/reason.h"
@@ -32,12 +33,24 @@ static char *push_bytes(strings_t *s, const void *bytes, size_t n) {
 }
 static char *push(strings_t *s, const char *text) { return push_bytes(s, text, strlen(text) + 1); }
 
+enum { STACK_LEAST = 8 << 20 };
+static const uint64_t stack_most = 16ul << 30;
+
 static uint64_t stack_bytes(void) {
     struct rlimit r;
-    uint64_t bytes = 8ul << 20;
-    if (!getrlimit(RLIMIT_STACK, &r) && r.rlim_cur != RLIM_INFINITY && r.rlim_cur > bytes) bytes = r.rlim_cur;
-    else if (r.rlim_cur == RLIM_INFINITY) bytes = 1ul << 30;
-    return bytes < (16ul << 30) ? (bytes + 4095) & ~4095ul : 16ul << 30;
+    if (getrlimit(RLIMIT_STACK, &r) || r.rlim_cur < STACK_LEAST) return STACK_LEAST;
+    return r.rlim_cur < stack_most ? (r.rlim_cur + 4095) & ~4095ul : stack_most;
+}
+
+/* A limit on address space, or a kernel that commits no more memory than there is, may allow only a part. */
+static uint64_t map_stack(uint64_t *bytes, int prot) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE | MAP_STACK;
+    for (*bytes = stack_bytes();; *bytes = *bytes / 2 & ~4095ul) {
+        uint64_t lo = mpy_arena_take(*bytes + 4096);
+        if (lo && mmap((void *)lo, *bytes + 4096, prot, flags, -1, 0) != MAP_FAILED) return lo;
+        if (lo) mpy_arena_give(lo, *bytes + 4096);
+        if (*bytes / 2 < STACK_LEAST) return 0;
+    }
 }
 
 static const Elf64_auxv_t *kernel_auxv(void) {
@@ -49,11 +62,9 @@ static const Elf64_auxv_t *kernel_auxv(void) {
 
 uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *program, const mpy_elf_t *linker,
                          const char *exec_name, uint64_t vdso, char *error, size_t n) {
-    uint64_t bytes = stack_bytes(), lo = mpy_arena_take(bytes + 4096);
-    int prot = PROT_READ | PROT_WRITE | (program->exec_stack ? PROT_EXEC : 0);
-    if (!lo ||
-        mmap((void *)lo, bytes + 4096, prot,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE | MAP_STACK, -1, 0) == MAP_FAILED) {
+    const int prot = PROT_READ | PROT_WRITE | (program->exec_stack ? PROT_EXEC : 0);
+    uint64_t bytes, lo = map_stack(&bytes, prot);
+    if (!lo) {
         mpy_reason(error, n, "no memory for a stack of %lu bytes", (unsigned long)bytes);
         return 0;
     }

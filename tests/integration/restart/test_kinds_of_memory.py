@@ -267,3 +267,24 @@ def test_private_huge_pages_while_the_pool_is_empty(make_job: Callable[..., Job]
     job.restart()
     Path(f"{go}2").touch()
     assert "ok" in job.finish().splitlines()
+
+
+STACK = """
+#include <stdio.h>
+#include <sys/resource.h>
+#define MIB (1ul << 20)
+static unsigned long down(unsigned long left) {
+    volatile char frame[MIB];
+    frame[0] = (char)left; /* one page of it */
+    return left ? down(left - 1) + (frame[0] == (char)left) : 1;
+}
+int main(void) { printf("%lu MiB\\n", down(2048)); return 0; }
+"""
+
+
+def test_an_unlimited_stack_has_more_than_a_gigabyte(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    program = compiling.build(tmp_path / "deep", STACK, "-O0")
+    job = make_job(1)
+    job.mpirun = ["bash", "-c", 'ulimit -s unlimited && exec "$@"', "-", *job.mpirun]
+    job.start(program)
+    assert "2049 MiB" in job.finish()
