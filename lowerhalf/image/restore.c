@@ -14,6 +14,7 @@
  *  4. Before mpy_restore_commit nothing outside this process is changed.
  */
 #include "restore.h"
+#include "base/proc/fds.h"
 #include "base/rank.h"
 #include "base/reason.h"
 #include "base/sys.h"
@@ -94,6 +95,30 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
                       (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
 }
 
+/* Shared memory that the program cannot make writable: F_SEAL_WRITE does not allow more of its file. */
+static int is_only_read(const mpy_image_region_t *r) {
+    const uint32_t kind = MPY_REGION_SHARED | MPY_REGION_MEMORY_FILE;
+    return (r->flags & kind) == kind && !(r->flags & MPY_REGION_MAY_WRITE) && !(r->prot & PROT_WRITE);
+}
+
+/* Maps such memory so, once it has its content. */
+static int map_to_read(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
+    char path[MPY_FD_PATH];
+    int fd = open_file(image, r, error, n);
+    if (fd < 0) return -1;
+    int reads = open(mpy_fd_path(path, 0, fd), O_RDONLY | O_CLOEXEC);
+    const int flags = MAP_FIXED | MAP_SHARED | MAP_NORESERVE;
+    void *p = reads < 0 ? MAP_FAILED
+                        : mmap((void *)r->lo, r->hi - r->lo, (int)r->prot, flags, reads, (off_t)r->file_offset);
+    int saved = errno;
+    mpy_fd_close(fd);
+    if (reads >= 0) mpy_fd_close(reads);
+    errno = saved;
+    if (p == MAP_FAILED) return fail(error, n, "cannot map memory that is only read");
+    mpy_advice_place(r);
+    return 0;
+}
+
 typedef struct placing {
     const mpy_image_t *image;
     int late; /* memory may come later */
@@ -128,6 +153,7 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
     if (place_pages(image, error, n)) return -1;
     for (uint64_t i = 0; i < image->nregions; i++) {
         const mpy_image_region_t *r = &image->regions[i];
+        if (is_only_read(r) && map_to_read(image, r, error, n)) return -1;
         if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot))
             return fail(error, n, "cannot protect memory");
         mpy_advice_apply(r);

@@ -202,8 +202,9 @@ static void settle_made(void) {
     for (struct made *f = table ? table->files : NULL; f && f < table->files + table->n; f++) {
         if (f->pid != getpid())
             continue;
-        if (f->ends && ftruncate(f->fd, (off_t)f->bytes) == 0 && f->seals)
-            fcntl(f->fd, F_ADD_SEALS, f->seals);
+        if (f->ends && ftruncate(f->fd, (off_t)f->bytes) == 0 && f->seals && fcntl(f->fd, F_ADD_SEALS, f->seals))
+            fprintf(stderr, "manapy: a memfd of %lu bytes cannot be sealed again: %s\n", (unsigned long)f->bytes,
+                    strerror(errno));
         mpy_fd_close(f->fd);
     }
     remove_made();

@@ -114,6 +114,25 @@ wait()
 # ---- memory ----
 
 
+def test_sealed_memory_file_that_is_mapped_stays_sealed(make_job: Callable[..., Job]) -> None:
+    output = through_restart(
+        make_job(1),
+        """
+import fcntl
+fd = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
+os.write(fd, b"s" * 4096)
+fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK)
+reading = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+at = libc.mmap(None, 4096, 1, mmap.MAP_SHARED, reading, 0)
+wait()
+assert ctypes.string_at(at, 4096) == b"s" * 4096
+seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+print("ok" if seals == fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK else f"seals {seals}")
+""",
+    )
+    assert "ok" in output.splitlines(), output
+
+
 def test_mapped_events_without_a_descriptor_are_refused(make_job: Callable[..., Job]) -> None:
     """perf_event_open(2): the descriptor is closed, the ring is still mapped."""
     job = make_job(1)
