@@ -151,6 +151,7 @@ static const row_t table[] = {
     {SYS_epoll_pwait, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
     {SYS_epoll_pwait2, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
     {SYS_execve, mpy_trap_execve, MPY_TRAP_ALWAYS, ANY},
+    {SYS_execveat, mpy_trap_execveat, MPY_TRAP_ALWAYS, ANY},
     {SYS_readlink, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
     {SYS_readlinkat, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
     {SYS_rseq, refuse, MPY_TRAP_ALWAYS, ANY},

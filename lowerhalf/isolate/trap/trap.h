@@ -75,6 +75,7 @@ const char *mpy_path_real(const char *path, char *room, size_t n);
 long mpy_path_shown(char *out, long length, long room);
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
+long mpy_trap_execveat(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);
 /* For exec, by this process or by a child that becomes a member of its tree (tree/tree.h): */
 typedef struct mpy_exec {

@@ -18,6 +18,7 @@
  *     signal is ignored there.
  */
 #include "base/match.h"
+#include "base/page.h"
 #include "base/sys.h"
 #include "trap.h"
 #include <elf.h>
@@ -167,5 +168,65 @@ long mpy_trap_execve(mpy_trap_t *t) {
     /* The child may have another root directory or user, or its arguments fill the room that there is. */
     if (to_tree) r = exec_program(path, argv, envp, mask);
     if (map) mpy_sys(SYS_munmap, map, bytes);
+    return r;
+}
+
+/* ---- execveat(2), fexecve(3) ---- */
+
+/* "/proc/self/fd/N", and "/NAME" if there is a name. */
+static void path_below(char *to, const char *end, long fd, const char *name) {
+    char digits[12];
+    int n = 0;
+    for (const char *p = "/proc/self/fd/"; *p;) *to++ = *p++;
+    do digits[n++] = (char)('0' + fd % 10); while ((fd /= 10) > 0);
+    while (n > 0) *to++ = digits[--n];
+    if (*name) *to++ = '/';
+    while (*name && to < end) *to++ = *name++;
+    *to = 0;
+}
+
+static int is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return mpy_sys(SYS_stat, a, &x) == 0 && mpy_sys(SYS_stat, b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* The new program may be started by manapy-launch, where a descriptor that closes on exec is closed. So it needs a
+ * name. What has none (a memfd) becomes a program without manapy. `room`: two pages. */
+static long exec_open(const mpy_trap_t *t, char *room) {
+    const char *name = (const char *)t->a[1];
+    char *const path = room, *const real = room + MPY_PAGE;
+    path_below(path, path + MPY_PAGE - 1, t->a[0], name);
+    long got = mpy_sys(SYS_readlink, path, real, MPY_PAGE - 1);
+    if (*name && got >= 0 && t->a[4] & AT_SYMLINK_NOFOLLOW) return -40; /* ELOOP */
+    if (*name) { /* the link is of the folder */
+        path_below(path, path + MPY_PAGE - 1, t->a[0], "");
+        got = mpy_sys(SYS_readlink, path, real, MPY_PAGE - 1);
+        path_below(path, path + MPY_PAGE - 1, t->a[0], name);
+        if (got > 0 && got < (long)MPY_PAGE - 1) real[got++] = '/';
+        while (*name && got > 0 && got < (long)MPY_PAGE - 1) real[got++] = *name++;
+    }
+    real[got > 0 ? got : 0] = 0;
+    if (!is_same_file(path, real))
+        return exec_program(path, (char *const *)t->a[2], (char *const *)t->a[3], *(uint64_t *)&t->uc->uc_sigmask);
+    mpy_trap_t named = {SYS_execve, {(long)real, t->a[2], t->a[3]}, t->uc};
+    return mpy_trap_execve(&named);
+}
+
+long mpy_trap_execveat(mpy_trap_t *t) {
+    const char *name = (const char *)t->a[1];
+    char first;
+    if (mpy_sys(SYS_faccessat, AT_FDCWD, name, 0) == -14) return -14; /* EFAULT: for the kernel to find */
+    first = *name;
+    if (!first && !(t->a[4] & AT_EMPTY_PATH)) return -2; /* ENOENT */
+    if (first && (first == '/' || (int)t->a[0] == AT_FDCWD)) {
+        mpy_trap_t same = {SYS_execve, {t->a[1], t->a[2], t->a[3]}, t->uc};
+        return mpy_trap_execve(&same);
+    }
+    if ((int)t->a[0] < 0) return -9; /* EBADF */
+    long room = mpy_sys6(SYS_mmap, 0, 2 * MPY_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mpy_sys_failed(room)) return room;
+    long r = exec_open(t, (char *)room);
+    mpy_sys(SYS_munmap, room, 2 * MPY_PAGE);
     return r;
 }

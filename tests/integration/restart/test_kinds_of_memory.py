@@ -307,3 +307,26 @@ def test_an_unlimited_stack_has_more_than_a_gigabyte(make_job: Callable[..., Job
     job.mpirun = ["bash", "-c", 'ulimit -s unlimited && exec "$@"', "-", *job.mpirun]
     job.start(program)
     assert "2049 MiB" in job.finish()
+
+
+@pytest.mark.parametrize("how", ["fexecve", "relative"])
+def test_exec_of_an_open_file(make_job: Callable[..., Job], how: str) -> None:
+    """execveat(2). What it starts is under manapy, too."""
+    job = make_job(1)
+    text = (
+        WAITING
+        + f"""
+argv = (ctypes.c_char_p * 4)(b"python3", b"-c", {(WAITING + "wait(); print('ok')").encode()!r}, None)
+where, name, flags = os.path.split(sys.executable) + (0,) if {how == "relative"} else (sys.executable, "", 0x1000)
+fd = os.open(where, os.O_PATH | os.O_CLOEXEC)
+environ = (ctypes.c_char_p * (len(os.environ) + 1))(*[f"{{k}}={{v}}".encode() for k, v in os.environ.items()], None)
+libc.syscall(322, fd, name.encode(), argv, environ, flags)
+print("failed", ctypes.get_errno())
+"""
+    )
+    go = begin(job, sys.executable, "-c", text)
+    job.checkpoint()
+    job.kill()
+    job.restart()
+    go.touch()
+    assert "ok" in job.finish().splitlines()
