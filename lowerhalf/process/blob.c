@@ -38,6 +38,17 @@ void *mpy_blob_extend(mpy_blob_t *b, size_t n) {
     return p;
 }
 
+int mpy_blob_reserve(mpy_blob_t *b, size_t n) {
+    if (b->failed)
+        return -1;
+    if (mpy_blob_extend(b, n)) {
+        b->bytes -= n;
+        return 0;
+    }
+    b->failed = 0;
+    return -1;
+}
+
 static void put(mpy_blob_t *b, const void *p, size_t n) {
     void *to = mpy_blob_extend(b, n);
     if (to && n)

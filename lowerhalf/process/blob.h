@@ -36,6 +36,9 @@ void mpy_blob_put_bytes(mpy_blob_t *b, const void *p, size_t n);
 void mpy_blob_put_string(mpy_blob_t *b, const char *s);
 /* Appends n bytes, which the caller must fill before the next put. Returns NULL if out of memory. */
 void *mpy_blob_extend(mpy_blob_t *b, size_t n);
+/* Makes room for n more bytes: the next puts of so many do not fail. Returns 0, or -1 if out of memory; that is no
+ * failure of the blob. */
+int mpy_blob_reserve(mpy_blob_t *b, size_t n);
 /* Overwrites a u32 that was put earlier at `at` (a count that becomes known later). */
 void mpy_blob_set_u32(mpy_blob_t *b, size_t at, uint32_t v);
 

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "fds_table.h"
 #include "base/io/whole.h"
+#include "base/page.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,12 +87,19 @@ static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_
     return done;
 }
 
-static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count) {
-    /* Non-blocking while we read. Everything is read before anything is written back, so the order stays the same. */
+static int round_trip(int from, int to, size_t bytes_in, size_t capacity, mpy_blob_t *b, uint32_t *count) {
+    /* Non-blocking while we read. Everything is read before anything is written back, so the order stays the same. What
+     * could not be stored would be lost, so there is room for it first: at most one packet is in each page. */
+    const size_t room = bytes_in + sizeof(uint64_t) * (capacity / MPY_PAGE + 1);
     mpy_blob_t taken;
     uint32_t records = 0;
     int flags = fcntl(from, F_GETFL), rc;
     mpy_blob_init(&taken);
+    if (mpy_blob_reserve(&taken, room) || mpy_blob_reserve(b, room)) {
+        mpy_blob_free(&taken);
+        errno = ENOMEM;
+        return -1;
+    }
     fcntl(from, F_SETFL, flags | O_NONBLOCK);
     rc = drain(from, -1, &taken, &records);
     fcntl(from, F_SETFL, flags);
@@ -121,7 +129,7 @@ static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, ch
         if (to < 0)
             return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be copied: %s", d->number, bytes,
                               strerror(errno));
-        if (round_trip(from, to, b, &count))
+        if (round_trip(from, to, (size_t)bytes, (size_t)(capacity > 0 ? capacity : bytes), b, &count))
             return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be saved: %s", d->number, bytes,
                               strerror(errno));
     }

@@ -12,7 +12,8 @@
  *  2. Lines stay lines. A line that VEOF has ended is ended by a VEOF again, which is a character that occurs nowhere.
  *  3. The kernel processes input later than the write. It echoes what it has processed. So input is put back with echo,
  *     and the echo is read from the master, before the settings change again.
- *  4. The master is out of packet mode meanwhile, so no change is reported to its reader.
+ *  4. Nothing is taken out before there is memory for it. What was taken out is put back even if the rest fails.
+ *  5. The master is out of packet mode meanwhile, so no change is reported to its reader.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -161,17 +162,27 @@ static int ended_by(const struct termios2 *s, const uint8_t *line, ssize_t bytes
     return ENDED_BY_EOF;
 }
 
+enum { PIECE = 4096, AROUND = 32 }; /* bytes that are read at once; of the lengths and numbers that go with them */
+
+static int room_for_piece(mpy_blob_t *b) {
+    if (!mpy_blob_reserve(b, PIECE + AROUND))
+        return 1;
+    errno = ENOMEM;
+    return 0;
+}
+
 /* Pieces: how each ends, and its bytes. Returns the number of bytes, or -1. */
 static ssize_t take_pieces(const tty_t *t, int lines, mpy_blob_t *b, uint32_t *count) {
-    uint8_t piece[4096];
-    ssize_t got, all = 0;
-    while ((got = read(t->slave, piece, sizeof piece)) >= 0) {
+    uint8_t piece[PIECE];
+    ssize_t got = -1, all = 0;
+    while (room_for_piece(b) && (got = read(t->slave, piece, sizeof piece)) >= 0) {
         if (got == 0 && !lines)
             break;
         mpy_blob_put_u32(b, lines ? (uint32_t)ended_by(&t->settings, piece, got) : OPEN);
         mpy_blob_put_bytes(b, piece, (size_t)got);
         (*count)++;
         all += got;
+        got = -1;
     }
     return got < 0 && errno != EAGAIN ? -1 : all;
 }
@@ -181,28 +192,26 @@ static int take_input(const tty_t *t, mpy_blob_t *b) {
     size_t at = b->bytes;
     uint32_t count = 0;
     mpy_blob_put_u32(b, 0);
-    ssize_t first = take_pieces(t, (t->settings.c_lflag & ICANON) != 0, b, &count); /* invariant 1 */
-    if (first < 0 || ioctl(t->slave, TCSETS2, &raw))
-        return -1;
-    ssize_t rest = take_pieces(t, 0, b, &count);
+    ssize_t got = take_pieces(t, (t->settings.c_lflag & ICANON) != 0, b, &count); /* invariant 1 */
+    if (got >= 0)
+        got = ioctl(t->slave, TCSETS2, &raw) ? -1 : take_pieces(t, 0, b, &count);
     mpy_blob_set_u32(b, at, count);
-    return rest < 0 ? -1 : 0;
+    return got < 0 ? -1 : 0;
 }
 
 static int take_output(const tty_t *t, mpy_blob_t *b) {
-    uint8_t part[4096];
-    mpy_blob_t all;
-    ssize_t got;
-    mpy_blob_init(&all);
-    while ((got = read(t->master, part, sizeof part)) > 0) {
-        uint8_t *to = mpy_blob_extend(&all, (size_t)got);
-        if (to)
-            memcpy(to, part, (size_t)got);
+    uint8_t part[PIECE];
+    const size_t at = b->bytes;
+    uint64_t all = 0;
+    ssize_t got = -1;
+    mpy_blob_put_u64(b, 0);
+    while (room_for_piece(b) && (got = read(t->master, part, sizeof part)) > 0) {
+        memcpy(mpy_blob_extend(b, (size_t)got), part, (size_t)got);
+        all += (uint64_t)got;
+        got = -1;
     }
-    int bad = got < 0 && errno != EAGAIN;
-    mpy_blob_put_bytes(b, all.data, all.bytes);
-    b->failed |= all.failed;
-    mpy_blob_free(&all);
+    const int bad = got < 0 && errno != EAGAIN;
+    memcpy(b->data + at, &all, sizeof all);
     return bad ? -1 : 0;
 }
 
@@ -304,12 +313,20 @@ static int take(tty_t *t, mpy_blob_t *queues, int *stopped, char *err, size_t n)
     if (waiting > INPUT_MAX)
         return mpy_reason(err, n, "descriptor %d is a pseudo-terminal in which %d bytes of input wait; up to %d can be "
                           "saved: read them before the checkpoint", t->master, waiting, INPUT_MAX);
-    if (take_input(t, queues))
-        return mpy_reason(err, n, "descriptor %d: the input that waits in this pseudo-terminal can't be read: %s",
-                          t->master, strerror(errno));
-    if (take_output(t, queues) || (*stopped = let_go(t)) < 0)
-        return mpy_reason(err, n, "descriptor %d: the output that waits in this pseudo-terminal can't be read: %s",
-                          t->master, strerror(errno));
+    if (!room_for_piece(queues))
+        return mpy_reason(err, n, "descriptor %d: no memory for what waits in this pseudo-terminal", t->master);
+    if (take_input(t, queues)) {
+        mpy_reason(err, n, "descriptor %d: the input that waits in this pseudo-terminal can't be read: %s", t->master,
+                   strerror(errno));
+        mpy_blob_put_u64(queues, 0); /* no output was taken */
+        return -1;
+    }
+    if (take_output(t, queues) || (*stopped = let_go(t)) < 0) {
+        mpy_reason(err, n, "descriptor %d: the output that waits in this pseudo-terminal can't be read: %s", t->master,
+                   strerror(errno));
+        *stopped = GOES_ON;
+        return -1;
+    }
     return 0;
 }
 
@@ -332,7 +349,7 @@ int mpy_tty_save(int number, mpy_blob_t *b, char *err, size_t n) {
     mpy_blob_put_u32(b, (uint32_t)get(number, TIOCGPTLCK));
     bad = take(&t, &queues, &stopped, err, n);
     mpy_reader_init(&again, queues.data, queues.bytes);
-    if (!bad && !queues.failed && put_back(&t, &again, stopped))
+    if (queues.bytes > 0 && put_back(&t, &again, stopped)) /* also if only a part was taken */
         bad = lost(number, err, n);
     end(&t);
     mpy_blob_put_u32(b, (uint32_t)stopped);

@@ -285,3 +285,11 @@ def test_ranks_make_shared_memory_at_the_same_time(
     driver = build(binaries / "grow_driver", [HERE / "grow_driver.c", *state_sources])
     done = call(driver, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "0\n"), done
+
+
+def test_what_was_taken_out_is_put_back(binaries: Path, root: Path, state_sources: list[Path], tmp_path: Path) -> None:
+    """Saving a terminal or a pipe fails because memory has run out."""
+    wrapped = ["-Wl,--wrap=realloc", "-Wl,--wrap=tee", "-lutil"]
+    driver = build(binaries / "put_back_driver", [HERE / "put_back_driver.c", *state_sources], *wrapped)
+    done = call(driver, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "both\nboth\n", "")
