@@ -196,7 +196,8 @@ static int note_threads(mpy_snapshot_t *s) {
 }
 
 static int note_process(mpy_snapshot_t *s, char *error, size_t n) {
-    if (mpy_process_save(&s->process, mpy_id_shown, error, n)) return -1;
+    const mpy_halted_t halted = {mpy_stop_call};
+    if (mpy_process_save(&s->process, mpy_id_shown, &halted, error, n)) return -1;
     if (mpy_fds_save(&s->fds, mpy_id_shown, error, n)) return -1;
     if (!s->process.failed && !s->fds.failed) return 0;
     return mpy_reason(error, n, "saving the state of the process: %s", strerror(ENOMEM));

@@ -39,7 +39,7 @@
 #include <unistd.h>
 
 enum { FREE, REQUESTED, BUSY, STOPPED };
-enum { WAIT, HOOK, GO };
+enum { WAIT, HOOK, CALL, GO };
 enum { SYSCALL_BYTES = 2 };
 /* STOP_SECONDS: for all threads to return from the kernel. Meanwhile the others stay halted. */
 enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 };
@@ -55,6 +55,7 @@ typedef struct record {
     volatile int was_busy; /* it has answered BUSY */
     int syscall_nr; /* the system call in which it slept when the stop was sent, or -1 */
     uint64_t syscall_args[3], syscall_pc;
+    long call[5], called; /* CALL: number and arguments of a system call; its result */
 } record_t;
 
 static record_t records[MPY_THREADS_MAX];
@@ -287,6 +288,12 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
             announce_progress();
             continue;
         }
+        if (c == CALL) {
+            r->called = mpy_sys4(r->call[0], r->call[1], r->call[2], r->call[3], r->call[4]);
+            r->command = WAIT;
+            announce_progress();
+            continue;
+        }
         mpy_futex_wait(&r->command, c);
     }
     __atomic_store_n(&r->state, FREE, __ATOMIC_RELEASE);
@@ -489,6 +496,28 @@ void mpy_stop_describe(int i, mpy_image_thread_t *out) {
     memcpy(out->name, r->name, sizeof out->name);
 }
 
+/* Returns when the halted thread has carried out the command. */
+static void give(record_t *r, uint32_t command) {
+    __atomic_store_n(&r->command, command, __ATOMIC_RELEASE);
+    mpy_futex_wake(&r->command);
+    for (;;) {
+        uint32_t seen = progress;
+        if (r->command == WAIT) break;
+        mpy_futex_wait(&progress, seen);
+    }
+}
+
+long mpy_stop_call(int32_t tid, long nr, long a, long b, long c, long d) {
+    record_t *r = NULL;
+    for (int i = 0; i < nrecords; i++)
+        if (records[i].tid == tid && records[i].state == STOPPED) r = &records[i];
+    if (!r) return -ESRCH;
+    const long call[] = {nr, a, b, c, d};
+    memcpy(r->call, call, sizeof call);
+    give(r, CALL);
+    return r->called;
+}
+
 static record_t *of_hooks(char *error, size_t n) {
     for (int i = 0; i < nrecords; i++)
         if (records[i].state == STOPPED && records[i].mpi_slot == 0) return &records[i];
@@ -503,13 +532,7 @@ int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n) {
     if (!r) return -1;
     hook_function = hook;
     hook_error[0] = 0;
-    __atomic_store_n(&r->command, HOOK, __ATOMIC_RELEASE);
-    mpy_futex_wake(&r->command);
-    for (;;) {
-        uint32_t seen = progress;
-        if (r->command == WAIT) break;
-        mpy_futex_wait(&progress, seen);
-    }
+    give(r, HOOK);
     if (hook_result) mpy_reason(error, n, "%s", hook_error);
     return hook_result;
 }

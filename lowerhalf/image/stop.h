@@ -17,6 +17,8 @@ int mpy_stop_signal_above(const void *ucontext, uint64_t mark); /* lower->signal
 void mpy_stop_release(void);                  /* let the threads continue */
 int mpy_stop_count(void);
 void mpy_stop_describe(int i, mpy_image_thread_t *out); /* [0] is the thread that becomes main */
+/* A halted thread makes a system call. Returns the kernel's result. */
+long mpy_stop_call(int32_t tid, long nr, long a, long b, long c, long d);
 int mpy_stop_check_hooks(char *error, size_t n); /* is there a halted thread that can run hooks? */
 /* Run a hook on the stopped thread of MPI slot 0, on the service stack. */
 int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n);

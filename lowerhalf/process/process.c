@@ -6,6 +6,7 @@
 #include "base/proc/text.h"
 #include "base/reason.h"
 #include "children.h"
+#include "signals.h"
 #include "timers.h"
 
 #include <asm/prctl.h>
@@ -99,7 +100,7 @@ int mpy_process_check(char *err, size_t n) {
     return mpy_timers_check(err, n);
 }
 
-int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n) {
+int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, const mpy_halted_t *halted, char *err, size_t n) {
     char cwd[PATH_MAX];
     if (!getcwd(cwd, sizeof cwd) || cwd[0] != '/')
         return mpy_reason(err, n, "the working directory has been deleted or can't be reached: %s", strerror(errno));
@@ -125,7 +126,7 @@ int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_
     mpy_blob_put_u32(b, (uint32_t)prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
     mpy_blob_put_u64(b, permissions());
     mpy_zombies_save(b, virtual_tid);
-    if (mpy_timers_save(b, virtual_tid, err, n))
+    if (mpy_timers_save(b, virtual_tid, err, n) || mpy_signals_save(b, virtual_tid, halted, err, n))
         return -1;
     return b->failed ? mpy_reason(err, n, "out of memory while saving the state of the process") : 0;
 }
@@ -157,7 +158,8 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n) {
     uint64_t components = mpy_reader_u64(r);
     if (r->failed || magic != MAGIC || nlimits != LIMITS)
         return mpy_reason(err, n, "the image's record of the process is damaged");
-    if (permissions_restore(components, err, n) || mpy_zombies_restore(r, err, n) || mpy_timers_load(r, err, n))
+    if (permissions_restore(components, err, n) || mpy_zombies_restore(r, err, n) || mpy_timers_load(r, err, n) ||
+        mpy_signals_load(r, err, n))
         return -1;
 
     if (chdir(cwd))
@@ -179,5 +181,5 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n) {
 }
 
 int mpy_process_start_timers(mpy_tid_map_t *real_tid, char *err, size_t n) {
-    return mpy_timers_start(real_tid, err, n);
+    return mpy_timers_start(real_tid, err, n) || mpy_signals_start(real_tid, err, n) ? -1 : 0;
 }

@@ -5,7 +5,8 @@
  *
  * Order of calls: check while the program runs. save with every thread of the program stopped. restore in the new
  * process, before or after memory and threads (it depends on neither). start_timers last, when every thread of the
- * program is created and its signal handlers are installed: from then on signals may arrive.
+ * program is created and its signal handlers are installed: from then on signals may arrive. It needs the process's
+ * first thread.
  */
 #ifndef MANAPY_STATE_PROCESS_H
 #define MANAPY_STATE_PROCESS_H
@@ -16,9 +17,15 @@
  * 0 for an unknown tid. */
 typedef int mpy_tid_map_t(int tid);
 
+/* The program's halted threads, by the kernel's tids. NULL: there are none; the calling thread is the first one. */
+typedef struct mpy_halted {
+    /* The thread makes a system call. Returns the kernel's result. */
+    long (*call)(int32_t tid, long nr, long a, long b, long c, long d);
+} mpy_halted_t;
+
 int mpy_process_check(char *err, size_t n);
 /* The calling thread must block every signal (threads of the lower half do). */
-int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n);
+int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, const mpy_halted_t *halted, char *err, size_t n);
 int mpy_process_restore(mpy_reader_t *r, char *err, size_t n);
 int mpy_process_start_timers(mpy_tid_map_t *real_tid, char *err, size_t n);
 

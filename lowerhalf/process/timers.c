@@ -1,4 +1,4 @@
-/* timers.c - setitimer(2) and timer_create(2) timers, and signals that are pending for the process as a whole.
+/* timers.c - setitimer(2) and timer_create(2) timers.
  *
  * Lower half; libc allowed. But POSIX timers are handled by raw system calls, because their ids belong to the program's
  * libc.
@@ -8,7 +8,6 @@
  *
  * Invariants
  *  1. Timers that notify a thread of the lower half belong to the lower half and are not touched.
- *  2. Pending signals are taken out with their siginfo and put back at once: while saving, no thread can receive them.
  */
 #define _GNU_SOURCE
 #include "timers.h"
@@ -46,8 +45,6 @@ typedef struct ptimer {
 static struct itimerval intervals[3];
 static ptimer_t *timers;
 static uint32_t ntimers;
-static siginfo_t *signals;
-static uint32_t nsignals;
 
 /* ---- POSIX timers ---- */
 
@@ -189,50 +186,7 @@ static int posix_start(const ptimer_t *timer, mpy_tid_map_t *real_tid, char *err
     return 0;
 }
 
-/* ---- pending signals ---- */
-
-static uint64_t pending(void) {
-    uint64_t mask = 0;
-    mpy_proc_number("/proc/self/status", "ShdPnd:", 16, &mask);
-    const int never[] = {SIGKILL, SIGSTOP, SIGSYS};
-    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        mask &= ~(1ul << (never[i] - 1));
-    return mask;
-}
-
-static int requeue(const siginfo_t *info) {
-    if (syscall(SYS_rt_sigqueueinfo, getpid(), info->si_signo, info) == 0)
-        return 0;
-    return errno == EPERM ? kill(getpid(), info->si_signo)
-                          /* only the first thread may send signals that look like those of kill(2) or of the kernel */
-                          : -1;
-}
-
-static void signals_save(mpy_blob_t *b) {
-    uint64_t mask = pending();
-    size_t at = b->bytes;
-    uint32_t count = 0;
-    siginfo_t *taken = NULL, info;
-    mpy_blob_put_u32(b, 0);
-    while (mask && syscall(SYS_rt_sigtimedwait, &mask, &info, &(struct timespec){0}, 8) > 0) {
-        siginfo_t *more = realloc(taken, (count + 1) * sizeof *more);
-        if (!more) {
-            requeue(&info);
-            b->failed = 1;
-            break;
-        }
-        taken = more;
-        taken[count++] = info;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        requeue(&taken[i]);
-        mpy_blob_put_bytes(b, &taken[i], sizeof *taken);
-    }
-    free(taken);
-    mpy_blob_set_u32(b, at, count);
-}
-
-/* ---- all timers and signals ---- */
+/* ---- all timers ---- */
 
 int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t n) {
     for (int i = 0; i < 3; i++) {
@@ -246,10 +200,7 @@ int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t
         mpy_blob_put_i64(b, value.it_interval.tv_sec);
         mpy_blob_put_i64(b, value.it_interval.tv_usec);
     }
-    if (posix_save(b, virtual_tid, err, n))
-        return -1;
-    signals_save(b);
-    return 0;
+    return posix_save(b, virtual_tid, err, n);
 }
 
 int mpy_timers_load(mpy_reader_t *r, char *err, size_t n) {
@@ -271,18 +222,8 @@ int mpy_timers_load(mpy_reader_t *r, char *err, size_t n) {
         timers[i].left.it_value = timespec_of(r);
         timers[i].left.it_interval = timespec_of(r);
     }
-    nsignals = mpy_reader_count(r, 8 + sizeof *signals);
-    signals = calloc(nsignals + 1, sizeof *signals);
-    for (uint32_t i = 0; signals && i < nsignals; i++) {
-        size_t bytes;
-        const void *info = mpy_reader_bytes(r, &bytes);
-        if (bytes == sizeof *signals)
-            memcpy(&signals[i], info, bytes);
-        else
-            r->failed = 1;
-    }
-    if (!timers || !signals || r->failed) {
-        ntimers = nsignals = 0;
+    if (!timers || r->failed) {
+        ntimers = 0;
         return mpy_reason(err, n, "the image's record of timers is damaged");
     }
     return 0;
@@ -292,15 +233,11 @@ int mpy_timers_start(mpy_tid_map_t *real_tid, char *err, size_t n) {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < ntimers; i++)
         rc = posix_start(&timers[i], real_tid, err, n);
-    for (uint32_t i = 0; !rc && i < nsignals; i++)
-        requeue(&signals[i]);
     for (int i = 0; !rc && i < 3; i++)
         if (intervals[i].it_value.tv_sec || intervals[i].it_value.tv_usec)
             setitimer(i, &intervals[i], NULL);
     free(timers);
-    free(signals);
     timers = NULL;
-    signals = NULL;
-    ntimers = nsignals = 0;
+    ntimers = 0;
     return rc;
 }

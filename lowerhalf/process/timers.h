@@ -1,5 +1,4 @@
-/* timers.h - interval timers, POSIX timers and process-wide pending signals. Private to lowerhalf/process; see
- * process.h. */
+/* timers.h - interval timers and POSIX timers. Private to lowerhalf/process; see process.h. */
 #ifndef MANAPY_STATE_TIMERS_H
 #define MANAPY_STATE_TIMERS_H
 

@@ -4,11 +4,14 @@ handler for it. Elsewhere everything behaves as natively."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from jobs import BIN, PROGRAMS, Job
+from phases import answer, request
 
 
 def start_in_chain(job: Job, *arguments: str) -> Job:
@@ -61,6 +64,31 @@ def test_a_chain_goes_on_until_it_is_saved(make_job: Callable[..., Job]) -> None
         assert "\nok\n" in job.output(), job.report()
     finally:
         (job.where / "STOP").touch()  # for job.end: the remaining ranks end themselves
+
+
+def is_halted(pid: int) -> bool:
+    """A checkpoint has halted the first thread of a rank: it blocks SIGTERM only then."""
+    blocked = int(re.findall(r"^SigBlk:\t(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.M)[0], 16)
+    return bool(blocked >> signal.SIGTERM - 1 & 1)
+
+
+def test_it_may_arrive_during_a_checkpoint(make_job: Callable[..., Job]) -> None:
+    job = start_in_chain(make_job(2))
+    try:
+        pids, hits = job.pids(), 0
+        for _ in range(10):
+            asked = request(job)
+            while asked.poll() is None and not is_halted(pids[0]):
+                pass
+            if asked.poll() is None:
+                hits += 1
+                terminate_ranks(job)
+            assert answer(asked)[0] == 0, job.report()
+        job.wait_for(later(job))
+        assert hits and job.pids() == pids
+    finally:
+        (job.where / "STOP").touch()
+    assert job.wait() == 1, job.report()  # as above
 
 
 def test_handlers_of_the_program_run_in_chains_too(make_job: Callable[..., Job]) -> None:

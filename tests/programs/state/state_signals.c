@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 
 #ifndef sigev_notify_thread_id
@@ -173,6 +174,7 @@ static void actions_check(void) {
 static volatile int pending_go;
 static pthread_t pending_thread;
 static volatile int thread_pending;
+static pid_t sender;
 
 static void *with_pending(void *a) {
     sigset_t set;
@@ -195,7 +197,12 @@ static void pending_set_up(void) {
     sigaddset(&set, SIGXFSZ);
     sigprocmask(SIG_BLOCK, &set, NULL); /* before other threads exist that could take them */
     for (int i = 1; i <= 3; i++) sigqueue(getpid(), SIGRTMIN + 5, (union sigval){.sival_int = i * 10});
-    kill(getpid(), SIGXFSZ);
+    sender = fork();
+    if (sender == 0) {
+        kill(getppid(), SIGXFSZ);
+        _exit(0);
+    }
+    waitpid(sender, NULL, 0);
     pending_thread = thread(with_pending, NULL);
     while (!thread_pending) pause_ms(1);
 }
@@ -214,6 +221,7 @@ static void pending_check(void) {
     CHECK(sigtimedwait(&set, &info, &(struct timespec){0}) == -1 && errno == EAGAIN);
     sigaddset(&set, SIGXFSZ);
     CHECK(sigtimedwait(&set, &info, &(struct timespec){1}) == SIGXFSZ);
+    CHECK(info.si_code == SI_USER && info.si_pid == sender);
     pending_go = 1;
     pthread_join(pending_thread, NULL);
 }

@@ -95,7 +95,7 @@ static int save(const test_case_t *c, const char *path) {
     mpy_blob_t b, process;
     mpy_blob_init(&b);
     mpy_blob_init(&process);
-    if (mpy_process_save(&process, plus_thousand, err, sizeof err) ||
+    if (mpy_process_save(&process, plus_thousand, NULL, err, sizeof err) ||
         mpy_fds_save(&b, plus_thousand, err, sizeof err)) {
         printf("%s\n", err);
         return 1;
