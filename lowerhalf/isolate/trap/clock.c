@@ -5,7 +5,7 @@
  * After a restart under another boot (or in another time namespace) each clock is the machine's clock plus an offset.
  * So it continues from the checkpoint, and counts the time in between as on one machine. Absolute times that the
  * program passes to the kernel are corrected in the opposite direction. If the machine's clock itself has continued,
- * there is no offset, and nothing is trapped.
+ * there is no offset, and nothing is trapped but calls whose clock or timer has an id (mpy_clock_real).
  *
  * Invariants
  *  1. Offsets are whole seconds, so that in an absolute wake-up time only one word changes (trampoline.S).
@@ -112,18 +112,29 @@ void mpy_clocks_correct(ucontext_t *uc) {
 
 /* ---- while the program runs ---- */
 
+/* A negative clock measures processor time, of the process or thread whose id it contains (clock_getcpuclockid(3)), or
+ * belongs to a descriptor. */
+long mpy_clock_real(long clock) {
+    enum { KIND_BITS = 3, KINDS = 7, OF_DESCRIPTOR = 3 };
+    const int c = (int)clock;
+    const int32_t id = ~(c >> KIND_BITS);
+    if (c >= 0 || (c & KINDS) == OF_DESCRIPTOR || id == 0) return clock;
+    return (int)((unsigned)~mpy_id_real(id) << KIND_BITS | (unsigned)(c & KINDS));
+}
+
 static void shift(long clock, struct timespec *t) { t->tv_sec += offset_of(clock); }
 
 long (*mpy_clock_kernel_gettime)(clockid_t clock, struct timespec *t);
 
 long mpy_clock_gettime(clockid_t clock, struct timespec *t) {
+    if (clock < 0) clock = (clockid_t)mpy_clock_real(clock);
     long r = mpy_clock_kernel_gettime ? mpy_clock_kernel_gettime(clock, t) : mpy_sys(SYS_clock_gettime, clock, t);
     if (r == 0) shift(clock, t);
     return r;
 }
 
 long mpy_trap_clock_gettime(mpy_trap_t *t) {
-    long r = mpy_sys(SYS_clock_gettime, t->a[0], t->a[1]);
+    long r = mpy_sys(SYS_clock_gettime, mpy_clock_real(t->a[0]), t->a[1]);
     if (r == 0) shift(t->a[0], (struct timespec *)t->a[1]);
     return r;
 }
@@ -141,6 +152,17 @@ long mpy_trap_sleep_until(mpy_trap_t *t) {
                                                             : mpy_code_timed_rdx);
     if (until) g[REG_R11] = until->tv_sec > offset ? until->tv_sec - offset : until->tv_sec < 0 ? until->tv_sec : 0;
     return t->nr;
+}
+
+long mpy_trap_timer_create(mpy_trap_t *t) {
+    struct sigevent event;
+    const void *given = (const void *)t->a[1];
+    if (given) {
+        if (mpy_sys(SYS_rt_sigprocmask, -1, given, 0, 8) == -14) return -14; /* EFAULT; -1 is refused later */
+        __builtin_memcpy(&event, given, sizeof event);
+        if (event.sigev_notify & SIGEV_THREAD_ID) event._sigev_un._tid = mpy_id_real(event._sigev_un._tid);
+    }
+    return mpy_sys(SYS_timer_create, mpy_clock_real(t->a[0]), given ? &event : 0, t->a[2]);
 }
 
 long mpy_trap_timer_until(mpy_trap_t *t) {

@@ -76,9 +76,15 @@ static long id_first_two(mpy_trap_t *t) {
     return mpy_sys6(t->nr, mpy_id_real((int32_t)t->a[0]), mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], t->a[4],
                     t->a[5]);
 }
-static long id_second(mpy_trap_t *t) {
-    return mpy_sys6(t->nr, t->a[0], mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], 0, 0);
+static long second_real(mpy_trap_t *t) {
+    return mpy_sys6(t->nr, t->a[0], mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], t->a[4], t->a[5]);
 }
+static long same(mpy_trap_t *t) { return mpy_sys6(t->nr, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]); }
+enum { PRIORITY_OF_USER = 2, IO_PRIORITY_OF_USER = 3, PERF_OF_CGROUP = 4 /* the id is a descriptor */ };
+static long id_priority(mpy_trap_t *t) { return (int)t->a[0] == PRIORITY_OF_USER ? same(t) : second_real(t); }
+static long id_io_priority(mpy_trap_t *t) { return (int)t->a[0] == IO_PRIORITY_OF_USER ? same(t) : second_real(t); }
+static long id_perf(mpy_trap_t *t) { return t->a[4] & PERF_OF_CGROUP ? same(t) : second_real(t); }
+static long id_clock(mpy_trap_t *t) { return mpy_sys(t->nr, mpy_clock_real(t->a[0]), t->a[1]); }
 static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy_sys(t->nr, t->a[0])); }
 
 /* ---- the rest ---- */
@@ -188,8 +194,23 @@ static const row_t table[] = {
     {SYS_getpgrp, id_get, MPY_TRAP_IDS, ANY},
     {SYS_wait4, mpy_trap_wait, MPY_TRAP_IDS, ANY},
     {SYS_waitid, mpy_trap_wait, MPY_TRAP_IDS, ANY},
-    {SYS_getpriority, id_second, MPY_TRAP_IDS, ANY},
-    {SYS_setpriority, id_second, MPY_TRAP_IDS, ANY},
+    {SYS_getpriority, id_priority, MPY_TRAP_IDS, ANY},
+    {SYS_setpriority, id_priority, MPY_TRAP_IDS, ANY},
+    {SYS_ioprio_get, id_io_priority, MPY_TRAP_IDS, ANY},
+    {SYS_ioprio_set, id_io_priority, MPY_TRAP_IDS, ANY},
+    {SYS_perf_event_open, id_perf, MPY_TRAP_IDS, ANY},
+    {SYS_sched_setattr, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_getattr, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_rr_get_interval, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_process_vm_readv, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_process_vm_writev, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_move_pages, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_migrate_pages, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_get_robust_list, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_kcmp, id_first_two, MPY_TRAP_IDS, ANY},
+    {SYS_timer_create, mpy_trap_timer_create, MPY_TRAP_IDS, ANY},
+    {SYS_clock_getres, id_clock, MPY_TRAP_IDS, ANY},
+    {SYS_clock_gettime, mpy_trap_clock_gettime, MPY_TRAP_IDS, ANY},
     {SYS_ioctl, mpy_trap_terminal, MPY_TRAP_IDS, TERMINAL_ID},
     {SYS_open, mpy_trap_path, MPY_TRAP_IDS, ANY},
     {SYS_stat, mpy_trap_path, MPY_TRAP_IDS, ANY},
@@ -200,7 +221,6 @@ static const row_t table[] = {
     {SYS_statx, mpy_trap_path_at, MPY_TRAP_IDS, ANY},
     {SYS_faccessat, mpy_trap_path_at, MPY_TRAP_IDS, ANY},
     {SYS_faccessat2, mpy_trap_path_at, MPY_TRAP_IDS, ANY},
-    {SYS_clock_gettime, mpy_trap_clock_gettime, MPY_TRAP_CLOCKS, ANY},
     {SYS_clock_nanosleep, mpy_trap_sleep_until, MPY_TRAP_CLOCKS, ABSOLUTE},
     {SYS_futex, mpy_trap_sleep_until, MPY_TRAP_CLOCKS, FUTEX_UNTIL},
     {SYS_timerfd_settime, mpy_trap_timer_until, MPY_TRAP_CLOCKS, ABSOLUTE},

@@ -7,7 +7,8 @@
  * jump through a table that each new lower half fills again. Without AT_SYSINFO_EHDR a clock read would be a system
  * call (282 ns instead of 22).
  *
- * If the program's clocks are shifted (clock.c), clock_gettime leads to our function, which adds the offset.
+ * After a restart clock_gettime leads to our function, which adds the offset of a shifted clock (clock.c), and translates
+ * the ids in clocks of processor time.
  *
  * Layout from MPY_VDSO_ADDR: page 0 ELF headers, dynamic section, symbols, strings, hash, stubs (R+X); page 1 jump
  * table (R+W).
@@ -129,7 +130,8 @@ void mpy_vdso_refill(void) {
     uint64_t *table = (void *)(MPY_VDSO_ADDR + TABLE);
     mpy_clock_kernel_gettime = (long (*)(clockid_t, struct timespec *))kernel_function(names[0]);
     for (int i = 0; i < NAMES; i++) {
-        uint64_t f = i == 0 && mpy_clocks_shifted() ? (uint64_t)mpy_clock_gettime : kernel_function(names[i]);
+        const bool ours = i == 0 && (mpy_clocks_shifted() || MPY_TRAP->nids > 0);
+        uint64_t f = ours ? (uint64_t)mpy_clock_gettime : kernel_function(names[i]);
         table[i] = f ? f : MPY_VDSO_ADDR + FALLBACK + (uint64_t)i * STUB_BYTES;
     }
 }

@@ -5,11 +5,14 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sched.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 
@@ -283,7 +286,10 @@ static void waiting_check(void) {
 /* ---- timers ---- */
 
 static volatile int alarms, virtuals, posix_fired, posix_value, thread_fired, wrong_thread;
-static timer_t posix, once, of_thread;
+static timer_t posix, once, of_thread, calling;
+static volatile int calls, new_fired;
+static void on_call(union sigval v) { (void)v; calls++; }
+static void on_new(int sig) { (void)sig; new_fired++; }
 static volatile pid_t timer_thread;
 static void on_alarm(int sig) { (void)sig; alarms++; }
 static void on_virtual(int sig) { (void)sig; virtuals++; }
@@ -326,6 +332,36 @@ static void timers_set_up(void) {
     e.sigev_notify_thread_id = timer_thread;
     CHECK(timer_create(CLOCK_MONOTONIC, &e, &of_thread) == 0);
     timer_settime(of_thread, 0, &(struct itimerspec){{0, 15000000}, {0, 15000000}}, NULL);
+    e = (struct sigevent){.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_call};
+    CHECK(timer_create(CLOCK_MONOTONIC, &e, &calling) == 0); /* now there is the C library's thread for such timers */
+}
+
+/* Timers that are made after the checkpoint, and clocks that contain an id. */
+static void new_timers_check(void) {
+    struct sigevent e = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_call};
+    timer_t by_thread, by_signal, by_clock;
+    clockid_t of_process, of_main;
+    struct timespec t;
+    const struct itimerspec soon = {{0}, {0, 1000000}};
+    int c = calls;
+    CHECK(timer_create(CLOCK_MONOTONIC, &e, &by_thread) == 0 && timer_settime(by_thread, 0, &soon, NULL) == 0);
+    WAIT_UNTIL(calls == c + 1);
+    signal(SIGRTMIN + 10, on_new);
+    e = (struct sigevent){.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN + 10};
+    e.sigev_notify_thread_id = gettid();
+    CHECK(timer_create(CLOCK_MONOTONIC, &e, &by_signal) == 0 && timer_settime(by_signal, 0, &soon, NULL) == 0);
+    WAIT_UNTIL(new_fired == 1);
+    CHECK(clock_getcpuclockid(getpid(), &of_process) == 0 && clock_gettime(of_process, &t) == 0);
+    CHECK(pthread_getcpuclockid(pthread_self(), &of_main) == 0 && clock_gettime(of_main, &t) == 0);
+    CHECK(timer_create(of_main, NULL, &by_clock) == 0);
+    CHECK(timer_delete(by_thread) == 0 && timer_delete(by_signal) == 0 && timer_delete(by_clock) == 0);
+    errno = 0;
+    CHECK(syscall(SYS_timer_create, CLOCK_MONOTONIC, (void *)16, &by_clock) == -1 && errno == EFAULT);
+    CHECK(getpriority(PRIO_USER, getuid()) >= -20);
+    char text[] = "text", copy[sizeof text];
+    CHECK(process_vm_readv(getpid(), &(struct iovec){copy, sizeof copy}, 1, &(struct iovec){text, sizeof text}, 1, 0) ==
+          sizeof text && strcmp(text, copy) == 0);
+    CHECK(sched_rr_get_interval(gettid(), &t) == 0);
 }
 
 static void timers_check(void) {
@@ -346,6 +382,7 @@ static void timers_check(void) {
     setitimer(ITIMER_VIRTUAL, &(struct itimerval){0}, NULL);
     timers_done = 1;
     pthread_join(timed, NULL);
+    new_timers_check();
 }
 
 /* ---- descriptors of signals and timers ---- */
