@@ -52,6 +52,8 @@
 
 static volatile uint32_t gate;
 static uint64_t lower_main_fs;
+static const mpy_pending_t *pending; /* signals */
+static uint32_t npending;
 
 static int fail(char *error, size_t n, const char *what) {
     return mpy_reason(error, n, "%s: %s", what, strerror(errno));
@@ -206,10 +208,10 @@ void mpy_restore_note_id(int32_t shown, int32_t real) {
 
 int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     mpy_reader_t reader;
-    sigset_t all;
-    sigfillset(&all);
-    sigdelset(&all, SIGSYS); /* the rebuild hook may map memory */
-    sigprocmask(SIG_SETMASK, &all, NULL); /* each thread's signal frame restores the thread's own mask */
+    /* Each thread's signal frame restores the thread's own mask. sigprocmask(3) would leave out 32 and 33, which may be
+     * pending: a timer of the C library sends 32. The rebuild hook may map memory, so SIGSYS is left out. */
+    const uint64_t all = ~(1ul << (SIGSYS - 1));
+    mpy_sys(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, 8);
     mpy_reader_init(&reader, image->fds, image->fds_bytes);
     if (mpy_fds_restore(&reader, error, n)) return -1;
     mpy_reader_init(&reader, image->process, image->process_bytes);
@@ -241,9 +243,10 @@ static void enter_thread(const mpy_image_thread_t *t) {
     __asm__ volatile("wrgsbase %0" ::"r"(t->gs_base));
     if (t->robust_list) mpy_sys(SYS_set_robust_list, t->robust_list, t->robust_bytes);
     mpy_sys(SYS_prctl, PR_SET_NAME, t->name, 0, 0, 0);
-    for (int sig = 1; sig < MPY_SIGNALS; sig++) /* the signal is still blocked here, so it becomes pending again */
-        if ((t->pending >> (sig - 1) & 1) && sig != SIGSYS && sig != MPY_SIGNAL_STOP)
-            mpy_sys(SYS_tgkill, mpy_sys(SYS_getpid), mpy_sys(SYS_gettid), sig);
+    for (uint32_t i = 0; i < npending; i++) /* the signal is still blocked here, so it becomes pending again */
+        if (pending[i].tid == t->tid)
+            mpy_sys(SYS_rt_tgsigqueueinfo, mpy_sys(SYS_getpid), mpy_sys(SYS_gettid), pending[i].info.si_signo,
+                    &pending[i].info);
 }
 
 static void thread_main(void *record) {
@@ -256,6 +259,7 @@ static void thread_main(void *record) {
 int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
     const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_SIGHAND | CLONE_THREAD |
                            CLONE_SETTLS | CLONE_CHILD_CLEARTID;
+    pending = mpy_process_pending(mpy_id_real, &npending);
     for (uint64_t i = 1; i < image->nthreads; i++) {
         const mpy_image_thread_t *t = &image->threads[i];
         /* invariant 2; 256 bytes below the signal frame stay free, then align */

@@ -196,7 +196,10 @@ static int note_threads(mpy_snapshot_t *s) {
 }
 
 static int note_process(mpy_snapshot_t *s, char *error, size_t n) {
-    const mpy_halted_t halted = {mpy_stop_call};
+    int32_t tids[MPY_THREADS_MAX];
+    const mpy_image_thread_t *threads = s->threads.items;
+    for (size_t i = 0; i < s->threads.count; i++) tids[i] = mpy_id_real(threads[i].tid);
+    const mpy_halted_t halted = {mpy_stop_call, tids, s->threads.count};
     if (mpy_process_save(&s->process, mpy_id_shown, &halted, error, n)) return -1;
     if (mpy_fds_save(&s->fds, mpy_id_shown, error, n)) return -1;
     if (!s->process.failed && !s->fds.failed) return 0;

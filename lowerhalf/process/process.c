@@ -22,7 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define MAGIC 0x32435250u /* "PRC2" */
+#define MAGIC 0x33435250u /* "PRC3" */
 #define LIMITS 16         /* RLIM_NLIMITS of the kernel */
 
 /* The limit on CPU time counts from the start of the process, and the process is new. */

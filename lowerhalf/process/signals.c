@@ -1,11 +1,12 @@
-/* signals.c - signals that are pending for the process as a whole.
+/* signals.c - signals that are pending, for the process as a whole or for one thread.
  *
  * Lower half; libc allowed.
  *
  * Invariants
  *  1. Pending signals are taken out with their siginfo and put back at once: while saving, no thread can receive them.
- *  2. The process's first thread puts them back. The kernel lets no other thread queue a signal that looks like one of
- *     kill(2) or of the kernel, and the program must see who sent a signal, and which child has ended how.
+ *  2. A thread puts its own signals back, and the process's first thread those of the process. The kernel lets no other
+ *     thread queue a signal that looks like one of kill(2) or of the kernel, and the program must see who sent a signal,
+ *     and which child has ended how.
  *  3. Ids of processes in a saved siginfo are those that the program knows.
  */
 #define _GNU_SOURCE
@@ -14,33 +15,49 @@
 #include "base/reason.h"
 
 #include <errno.h>
+#include <manapy/boundary.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Loaded state; started at the end. */
-static siginfo_t *signals;
+/* Loaded state. Those of the process are started at the end; threads take theirs. */
+static mpy_pending_t *signals;
 static uint32_t nsignals;
 
-static uint64_t pending(void) {
+/* tid 0: those of the process */
+static uint64_t pending(int32_t tid) {
+    char path[64] = "/proc/self/status";
     uint64_t mask = 0;
-    mpy_proc_number("/proc/self/status", "ShdPnd:", 16, &mask);
-    const int never[] = {SIGKILL, SIGSTOP, SIGSYS};
+    if (tid)
+        snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    mpy_proc_number(path, tid ? "SigPnd:" : "ShdPnd:", 16, &mask);
+    const int never[] = {SIGKILL, SIGSTOP, SIGSYS, MPY_SIGNAL_RESERVED};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         mask &= ~(1ul << (never[i] - 1));
     return mask;
 }
 
-static int requeue(const siginfo_t *info, const mpy_halted_t *halted, char *err, size_t n) {
-    const int pid = getpid();
-    long rc = halted ? halted->call(pid, SYS_rt_sigqueueinfo, pid, info->si_signo, (long)info, 0)
-                     : syscall(SYS_rt_sigqueueinfo, pid, info->si_signo, info) ? -errno : 0;
+/* A thread takes its own signals first: the mask has only such ones. */
+static bool take(int32_t tid, const mpy_halted_t *halted, uint64_t mask, siginfo_t *info) {
+    const struct timespec now = {0};
+    return (tid ? halted->call(tid, SYS_rt_sigtimedwait, (long)&mask, (long)info, (long)&now, 8)
+                : syscall(SYS_rt_sigtimedwait, &mask, info, &now, 8)) > 0;
+}
+
+static int requeue(const mpy_pending_t *p, const mpy_halted_t *halted, char *err, size_t n) {
+    const int pid = getpid(), signo = p->info.si_signo;
+    const long info = (long)&p->info;
+    long rc = !halted  ? syscall(SYS_rt_sigqueueinfo, pid, signo, info) ? -errno : 0
+              : p->tid ? halted->call(p->tid, SYS_rt_tgsigqueueinfo, pid, p->tid, signo, info)
+                       : halted->call(pid, SYS_rt_sigqueueinfo, pid, signo, info, 0);
     if (rc == 0)
         return 0;
-    return mpy_reason(err, n, "signal %d cannot be made pending again: %s", info->si_signo, strerror((int)-rc));
+    return mpy_reason(err, n, "signal %d cannot be made pending again: %s", signo, strerror((int)-rc));
 }
 
 static void translate(siginfo_t *info, mpy_tid_map_t *map) {
@@ -50,46 +67,68 @@ static void translate(siginfo_t *info, mpy_tid_map_t *map) {
         info->si_pid = map(info->si_pid);
 }
 
-static void put(mpy_blob_t *b, siginfo_t info, mpy_tid_map_t *virtual_tid) {
-    translate(&info, virtual_tid);
-    mpy_blob_put_bytes(b, &info, sizeof info);
+typedef struct list {
+    mpy_pending_t *items;
+    uint32_t count;
+    bool failed;
+} list_t;
+
+/* A timer with an interval goes on when its signal is taken. Has a second one of it been taken? */
+static bool is_again(const list_t *l, uint32_t first, const siginfo_t *info) {
+    for (uint32_t i = first; i < l->count && info->si_code == SI_TIMER; i++)
+        if (l->items[i].info.si_code == SI_TIMER && l->items[i].info.si_timerid == info->si_timerid)
+            return true;
+    return false;
+}
+
+static void take_all(list_t *l, int32_t tid, const mpy_halted_t *halted) {
+    const uint32_t first = l->count;
+    uint64_t left = ~0ul, mask;
+    siginfo_t info;
+    while ((mask = pending(tid) & left)) {
+        mpy_pending_t *more = realloc(l->items, (l->count + 1) * sizeof *more);
+        if (!more) {
+            l->failed = true;
+            return;
+        }
+        l->items = more;
+        if (!take(tid, halted, mask, &info))
+            return;
+        if (is_again(l, first, &info))
+            left &= ~(1ul << (info.si_signo - 1));
+        l->items[l->count++] = (mpy_pending_t){tid, info};
+    }
 }
 
 int mpy_signals_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, const mpy_halted_t *halted, char *err, size_t n) {
-    uint64_t mask = pending();
-    size_t at = b->bytes;
-    uint32_t count = 0;
-    siginfo_t *taken = NULL, info;
+    list_t l = {0};
     int rc = 0;
-    mpy_blob_put_u32(b, 0);
-    while (mask && syscall(SYS_rt_sigtimedwait, &mask, &info, &(struct timespec){0}, 8) > 0) {
-        siginfo_t *more = realloc(taken, (count + 1) * sizeof *more);
-        if (!more) {
-            requeue(&info, halted, err, n);
-            b->failed = 1;
-            break;
-        }
-        taken = more;
-        taken[count++] = info;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (requeue(&taken[i], halted, err, n))
+    take_all(&l, 0, halted);
+    for (size_t i = 0; halted && i < halted->count; i++)
+        take_all(&l, halted->tids[i], halted);
+    mpy_blob_put_u32(b, l.count);
+    for (uint32_t i = 0; i < l.count; i++) {
+        mpy_pending_t *p = &l.items[i];
+        if (requeue(p, halted, err, n))
             rc = -1;
-        put(b, taken[i], virtual_tid);
+        translate(&p->info, virtual_tid);
+        mpy_blob_put_u32(b, (uint32_t)(p->tid && virtual_tid ? virtual_tid(p->tid) : p->tid));
+        mpy_blob_put_bytes(b, &p->info, sizeof p->info);
     }
-    free(taken);
-    mpy_blob_set_u32(b, at, count);
+    free(l.items);
+    b->failed |= l.failed;
     return rc;
 }
 
 int mpy_signals_load(mpy_reader_t *r, char *err, size_t n) {
-    nsignals = mpy_reader_count(r, 8 + sizeof *signals);
+    nsignals = mpy_reader_count(r, 12 + sizeof signals->info);
     signals = calloc(nsignals + 1, sizeof *signals);
     for (uint32_t i = 0; signals && i < nsignals; i++) {
         size_t bytes;
+        signals[i].tid = (int32_t)mpy_reader_u32(r);
         const void *info = mpy_reader_bytes(r, &bytes);
-        if (bytes == sizeof *signals)
-            memcpy(&signals[i], info, bytes);
+        if (bytes == sizeof signals->info)
+            memcpy(&signals[i].info, info, bytes);
         else
             r->failed = 1;
     }
@@ -101,12 +140,18 @@ int mpy_signals_load(mpy_reader_t *r, char *err, size_t n) {
 
 int mpy_signals_start(mpy_tid_map_t *real_tid, char *err, size_t n) {
     int rc = 0;
-    for (uint32_t i = 0; !rc && i < nsignals; i++) {
-        translate(&signals[i], real_tid);
-        rc = requeue(&signals[i], NULL, err, n);
-    }
-    free(signals);
-    signals = NULL;
-    nsignals = 0;
+    for (uint32_t i = 0; !rc && i < nsignals; i++)
+        if (signals[i].tid == 0) {
+            translate(&signals[i].info, real_tid);
+            rc = requeue(&signals[i], NULL, err, n);
+        }
     return rc;
+}
+
+const mpy_pending_t *mpy_process_pending(mpy_tid_map_t *real_tid, uint32_t *count) {
+    for (uint32_t i = 0; i < nsignals; i++)
+        if (signals[i].tid)
+            translate(&signals[i].info, real_tid);
+    *count = nsignals;
+    return signals;
 }

@@ -1,4 +1,4 @@
-/* signals.h - signals that are pending for the process as a whole. Private to lowerhalf/process; see process.h. */
+/* signals.h - pending signals. Private to lowerhalf/process; see process.h. */
 #ifndef MANAPY_STATE_SIGNALS_H
 #define MANAPY_STATE_SIGNALS_H
 

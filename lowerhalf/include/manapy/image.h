@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 10u
+#define MPY_IMAGE_VERSION 11u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (2u << 20) /* maximum length of a run: a lazy restart reads a run as a whole */
 #define MPY_FRAME_MAX (1u << 20) /* maximum length of a ZIPPED run in memory */
@@ -176,7 +176,7 @@ typedef struct mpy_image_thread {
     uint64_t clear_tid;   /* PR_GET_TID_ADDRESS */
     uint64_t robust_list; /* get_robust_list */
     uint64_t robust_bytes;
-    uint64_t pending;     /* signals pending for the thread, bit n-1 = signal n */
+    uint64_t pending;     /* signals pending for the thread, bit n-1 = signal n; PROCESS has them */
     int32_t tid;          /* as the program knows it */
     uint32_t mpi_slot;    /* index into mpy_upper_t.threads, or 0xffffffff */
     char name[16];

@@ -26,7 +26,7 @@ from ...core import installation
 from ...core.errors import ImageError, why
 
 MAGIC = b"MANAPYIM"
-VERSION = 10
+VERSION = 11
 PAGE = 4096
 RUN_MAX = 2 << 20  # bytes of memory
 SECTIONS_MAX = 16

@@ -81,6 +81,16 @@ static void in_handler_check(void) {
 static volatile int above, above_go, above_left;
 static pthread_t above_thread;
 static jmp_buf above_out;
+static timer_t of_call; /* of timers, below: it expires while a checkpoint has halted its thread */
+static volatile int has_call, expired;
+
+/* A thread that runs again and again is halted: a checkpoint waits for the handler. */
+static volatile int thread_fired;
+static void wait_until_halted(void) {
+    double until = now() + 20, since = now();
+    for (int before = thread_fired; now() < until && now() < since + 0.5;)
+        if (thread_fired != before) before = thread_fired, since = now();
+}
 
 static void on_prof(int sig, siginfo_t *info, void *context) {
     static int jumps;
@@ -89,7 +99,11 @@ static void on_prof(int sig, siginfo_t *info, void *context) {
     if (above || (rip >= 0x200000000000 && rip < 0x210000000000)) return;
     if (jumps++ < 3) siglongjmp(above_out, 1); /* the thread can still be halted later */
     above = 1;
-    for (double until = now() + 1; now() < until;) {}
+    if (has_call) {
+        wait_until_halted();
+        expired = timer_settime(of_call, 0, &(struct itimerspec){{0}, {0, 1}}, NULL) == 0;
+    }
+    for (double until = now() + 0.3; now() < until;) {}
     above_left = 1;
 }
 
@@ -186,10 +200,16 @@ static void *with_pending(void *a) {
     sigaddset(&set, SIGXCPU);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     pthread_kill(pthread_self(), SIGXCPU);
+    for (int i = 1; i <= 3; i++) pthread_sigqueue(pthread_self(), SIGRTMIN + 6, (union sigval){.sival_int = i});
     thread_pending = 1;
     while (!pending_go) pause_ms(2);
     siginfo_t info;
     CHECK(sigtimedwait(&set, &info, &(struct timespec){5}) == SIGXCPU);
+    for (int i = 1; i <= 3; i++) {
+        CHECK(sigtimedwait(&set, &info, &(struct timespec){5}) == SIGRTMIN + 6);
+        CHECK(info.si_code == SI_QUEUE && info.si_value.sival_int == i);
+    }
+    CHECK(sigtimedwait(&set, &info, &(struct timespec){0}) == -1 && errno == EAGAIN);
     return a;
 }
 
@@ -285,8 +305,8 @@ static void waiting_check(void) {
 
 /* ---- timers ---- */
 
-static volatile int alarms, virtuals, posix_fired, posix_value, thread_fired, wrong_thread;
-static timer_t posix, once, of_thread, calling;
+static volatile int alarms, virtuals, posix_fired, posix_value, wrong_thread;
+static timer_t posix, once, of_thread;
 static volatile int calls, new_fired;
 static void on_call(union sigval v) { (void)v; calls++; }
 static void on_new(int sig) { (void)sig; new_fired++; }
@@ -333,7 +353,8 @@ static void timers_set_up(void) {
     CHECK(timer_create(CLOCK_MONOTONIC, &e, &of_thread) == 0);
     timer_settime(of_thread, 0, &(struct itimerspec){{0, 15000000}, {0, 15000000}}, NULL);
     e = (struct sigevent){.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_call};
-    CHECK(timer_create(CLOCK_MONOTONIC, &e, &calling) == 0); /* now there is the C library's thread for such timers */
+    CHECK(timer_create(CLOCK_MONOTONIC, &e, &of_call) == 0); /* now there is the C library's thread for such timers */
+    has_call = 1;
 }
 
 /* Timers that are made after the checkpoint, and clocks that contain an id. */
@@ -365,6 +386,7 @@ static void new_timers_check(void) {
 }
 
 static void timers_check(void) {
+    if (expired) WAIT_UNTIL(calls == 1);
     int a = alarms, v = virtuals, p = posix_fired, t = thread_fired;
     WAIT_UNTIL(alarms > a + 2);
     WAIT_UNTIL(posix_fired > p + 2);

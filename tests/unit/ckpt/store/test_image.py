@@ -182,7 +182,7 @@ def test_damage_names_the_place(good: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"version": 2}, "image format 2, this manapy reads format 10"),
+        ({"version": 2}, "image format 2, this manapy reads format 11"),
         ({"boundary_version": 1}, "boundary version 1"),
         ({"magic": b"NOIMAGE!"}, "not an image of manapy"),
         ({"file_bytes": 5}, "truncated or extended"),
