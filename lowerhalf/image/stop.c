@@ -220,6 +220,22 @@ static int begins_again(greg_t *g, const struct wait *w) {
     return 1;
 }
 
+/* The number of the system call that has just returned, or -1: unknown. It is that in which the thread slept when the
+ * stop was sent. If the thread ran then, we look for `mov $nr, %eax` before the call. */
+static int interrupted(const record_t *r, const greg_t *g) {
+    enum { MOV_EAX = 0xb8, MOV_BYTES = 5 };
+    if (r->syscall_nr >= 0 && (uint64_t)g[REG_RIP] == r->syscall_pc && (uint64_t)g[REG_RDI] == r->syscall_args[0] &&
+        (uint64_t)g[REG_RSI] == r->syscall_args[1] && (uint64_t)g[REG_RDX] == r->syscall_args[2])
+        return r->syscall_nr;
+    const uint64_t at = (uint64_t)g[REG_RIP] - SYSCALL_BYTES - MOV_BYTES;
+    if (!readable(at)) return -1;
+    const uint8_t *code = (const uint8_t *)at;
+    if (code[0] != MOV_EAX || !is_syscall(code + MOV_BYTES)) return -1;
+    int32_t nr;
+    memcpy(&nr, code + 1, sizeof nr);
+    return nr;
+}
+
 /* These system calls return EINTR whenever a handler ran, with SA_RESTART or without (signal(7)). The program sees no
  * signal, so it must not see EINTR either: we make it issue the call again. */
 static void reissue(const record_t *r, ucontext_t *uc) {
@@ -228,19 +244,18 @@ static void reissue(const record_t *r, ucontext_t *uc) {
         SYS_epoll_pwait2, SYS_pause,      SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_nanosleep,  SYS_clock_nanosleep,
         SYS_semop,        SYS_semtimedop, SYS_msgsnd,        SYS_msgrcv,          SYS_futex,      SYS_read,
         SYS_readv,        SYS_write,      SYS_writev,        SYS_recvfrom,        SYS_recvmsg,    SYS_sendto,
-        SYS_sendmsg,      SYS_accept,     SYS_accept4 /* EINTR if SO_RCVTIMEO is set */};
+        SYS_sendmsg,      SYS_recvmmsg,   SYS_sendmmsg,      SYS_connect,         SYS_accept,
+        SYS_accept4 /* from SYS_read on: EINTR if SO_RCVTIMEO or SO_SNDTIMEO is set */};
     greg_t *g = uc->uc_mcontext.gregs;
+    if (g[REG_RAX] != -EINTR) return;
+    const int nr = interrupted(r, g);
     int known = 0;
-    for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= r->syscall_nr == again[i];
-    if (!known || g[REG_RAX] != -EINTR || (uint64_t)g[REG_RIP] != r->syscall_pc ||
-        (uint64_t)g[REG_RDI] != r->syscall_args[0] || (uint64_t)g[REG_RSI] != r->syscall_args[1] ||
-        (uint64_t)g[REG_RDX] != r->syscall_args[2])
-        return;
+    for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= nr == again[i];
     int futex = (int)g[REG_RSI] & FUTEX_COMMAND;
-    if (r->syscall_nr == SYS_futex && futex != FUTEX_WAIT_ && futex != FUTEX_WAIT_BITSET_) return;
-    g[REG_RAX] = r->syscall_nr;
+    if (!known || (nr == SYS_futex && futex != FUTEX_WAIT_ && futex != FUTEX_WAIT_BITSET_)) return;
+    g[REG_RAX] = nr;
     for (unsigned i = 0; i < sizeof waits / sizeof *waits; i++)
-        if (waits[i].nr == r->syscall_nr && begins_again(g, &waits[i])) return;
+        if (waits[i].nr == nr && begins_again(g, &waits[i])) return;
     g[REG_RIP] -= SYSCALL_BYTES;
 }
 
@@ -265,6 +280,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
         }
     uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
     if ((slot && slot->in_lower) || !haltable(rip) || !mpy_in_upper((uint64_t)uc) || marked(tid, uc)) {
+        if (mpy_in_upper(rip)) reissue(r, uc); /* it goes on, and is asked again */
         r->was_busy = 1;
         answer(r, BUSY);
         return;

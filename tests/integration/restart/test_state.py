@@ -124,6 +124,15 @@ def test_restart_from_background(make_job: Callable[..., Job], built: Callable[[
     assert "the job was paused for" in log and "written while the job was paused" not in log
 
 
+def test_many_checkpoints_interrupt_no_sleep(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+    """A checkpoint meets threads between two sleeps, too."""
+    job = make_job(1)
+    go = start(job, [*built("state_sleeps.c"), "short"])
+    for _ in range(30):
+        assert answer(request(job))[0] == 0
+    finished(job, go)
+
+
 def test_reserved_memory_is_skipped(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
     """The program reserves 68 GiB, whose pagemap has 136 MiB. A checkpoint does not read all of that."""
     if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 7):

@@ -66,6 +66,17 @@ static int by_receive_timeout(void) {
     return n == -1 && errno == EAGAIN ? 0 : -2;
 }
 
+static int by_receive_many(void) {
+    int pair[2];
+    char c;
+    struct iovec v = {&c, 1};
+    struct mmsghdr m = {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}};
+    socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+    setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){SECONDS, 0}, sizeof(struct timeval));
+    int n = recvmmsg(pair[0], &m, 1, 0, NULL);
+    return n == -1 && errno == EAGAIN ? 0 : -2;
+}
+
 static const struct { const char *name; int (*call)(void);
 } calls[] = {
 #define CALL(name) {#name, by_##name}
@@ -76,6 +87,7 @@ static const struct { const char *name; int (*call)(void);
     CALL(select),         CALL(pselect),
     CALL(epoll),          CALL(sigtimedwait),
     CALL(futex),          CALL(receive_timeout),
+    CALL(receive_many),
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 static struct { pthread_t thread; int rc, error; double took; } done[CALLS];
@@ -155,4 +167,32 @@ static void endless_check(void) {
         if (result[i] != 1) printf("FAILED endless: call %d returned %d\n", i, result[i]), failures++;
 }
 
-MAIN(STATE(timed), STATE(endless))
+/* ---- many short sleeps ---- */
+
+enum { SHORT = 4 };
+static pthread_t short_threads[SHORT];
+static volatile int short_end, interrupted[SHORT];
+
+static void *in_short(void *a) {
+    long i = (long)a;
+    const struct timespec ms = {0, 1000000};
+    while (!short_end) {
+        int rc = i % 2 ? poll(NULL, 0, 1) : (int)syscall(SYS_nanosleep, &ms, NULL);
+        interrupted[i] += rc != 0;
+    }
+    return a;
+}
+
+static void short_set_up(void) {
+    for (long i = 0; i < SHORT; i++) pthread_create(&short_threads[i], NULL, in_short, (void *)i);
+}
+
+static void short_check(void) {
+    short_end = 1;
+    for (int i = 0; i < SHORT; i++) {
+        pthread_join(short_threads[i], NULL);
+        CHECK(interrupted[i] == 0);
+    }
+}
+
+MAIN(STATE(timed), STATE(endless), STATE(short))
