@@ -187,6 +187,7 @@ static int copy_what_forks_lose(mpy_snapshot_t *s) {
 /* ---- threads, process and descriptors ---- */
 
 static int note_threads(mpy_snapshot_t *s) {
+    mpy_stop_interrupt();
     int count = mpy_stop_count();
     mpy_image_thread_t *threads = add(s, &s->threads, (size_t)count);
     if (!threads) return -1;

@@ -41,6 +41,8 @@
 enum { FREE, REQUESTED, BUSY, STOPPED };
 enum { WAIT, HOOK, CALL, GO };
 enum { SYSCALL_BYTES = 2 };
+/* Will a halted thread make its call again? With a handler that has SA_RESTART, or with any handler? */
+enum { NOT_AGAIN, AGAIN_IF_RESTART, AGAIN_ALWAYS };
 /* STOP_SECONDS: for all threads to return from the kernel. Meanwhile the others stay halted. */
 enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 };
 
@@ -55,6 +57,8 @@ typedef struct record {
     volatile int was_busy; /* it has answered BUSY */
     int syscall_nr; /* the system call in which it slept when the stop was sent, or -1 */
     uint64_t syscall_args[3], syscall_pc;
+    int again;
+    uint64_t again_rip; /* if it has changed, the call has been made (reap.c) */
     long call[5], called; /* CALL: number and arguments of a system call; its result */
 } record_t;
 
@@ -236,9 +240,17 @@ static int interrupted(const record_t *r, const greg_t *g) {
     return nr;
 }
 
+/* Will the kernel make the call again, because our handler has SA_RESTART? */
+static int rewound(const record_t *r, const greg_t *g) {
+    const int futex = (int)g[REG_RSI] & FUTEX_COMMAND;
+    return r->syscall_nr >= 0 && g[REG_RAX] == r->syscall_nr && (uint64_t)g[REG_RIP] + SYSCALL_BYTES == r->syscall_pc &&
+           (uint64_t)g[REG_RDI] == r->syscall_args[0] && (uint64_t)g[REG_RSI] == r->syscall_args[1] &&
+           (r->syscall_nr != SYS_futex || futex == FUTEX_WAIT_ || futex == FUTEX_WAIT_BITSET_);
+}
+
 /* These system calls return EINTR whenever a handler ran, with SA_RESTART or without (signal(7)). The program sees no
- * signal, so it must not see EINTR either: we make it issue the call again. */
-static void reissue(const record_t *r, ucontext_t *uc) {
+ * signal, so it must not see EINTR either: we make it issue the call again. Returns `again` of the record. */
+static int reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {
         SYS_poll,         SYS_ppoll,      SYS_select,        SYS_pselect6,        SYS_epoll_wait, SYS_epoll_pwait,
         SYS_epoll_pwait2, SYS_pause,      SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_nanosleep,  SYS_clock_nanosleep,
@@ -247,16 +259,17 @@ static void reissue(const record_t *r, ucontext_t *uc) {
         SYS_sendmsg,      SYS_recvmmsg,   SYS_sendmmsg,      SYS_connect,         SYS_accept,
         SYS_accept4 /* from SYS_read on: EINTR if SO_RCVTIMEO or SO_SNDTIMEO is set */};
     greg_t *g = uc->uc_mcontext.gregs;
-    if (g[REG_RAX] != -EINTR) return;
+    if (g[REG_RAX] != -EINTR) return rewound(r, g) ? AGAIN_IF_RESTART : NOT_AGAIN;
     const int nr = interrupted(r, g);
     int known = 0;
     for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= nr == again[i];
     int futex = (int)g[REG_RSI] & FUTEX_COMMAND;
-    if (!known || (nr == SYS_futex && futex != FUTEX_WAIT_ && futex != FUTEX_WAIT_BITSET_)) return;
+    if (!known || (nr == SYS_futex && futex != FUTEX_WAIT_ && futex != FUTEX_WAIT_BITSET_)) return NOT_AGAIN;
     g[REG_RAX] = nr;
     for (unsigned i = 0; i < sizeof waits / sizeof *waits; i++)
-        if (waits[i].nr == nr && begins_again(g, &waits[i])) return;
+        if (waits[i].nr == nr && begins_again(g, &waits[i])) return AGAIN_ALWAYS;
     g[REG_RIP] -= SYSCALL_BYTES;
+    return AGAIN_ALWAYS;
 }
 
 static void on_stop(int sig, siginfo_t *info, void *context) {
@@ -286,7 +299,8 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
         return;
     }
 
-    reissue(r, uc);
+    r->again = reissue(r, uc);
+    r->again_rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
     r->ucontext = (uint64_t)uc;
     r->fs = mpy_fs_get();
     __asm__ volatile("rdgsbase %0" : "=r"(r->gs));
@@ -464,8 +478,75 @@ static void take_back(void) {
     }
 }
 
+/* ---- signals that arrive while threads are halted ---- */
+
+/* Signals that are pending for this thread alone; rt_sigpending(2) would add those of the process
+ * (process/timers.c). */
+static uint64_t thread_pending(int32_t tid) {
+    char path[64];
+    uint64_t mask = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    mpy_proc_number(path, "SigPnd:", 16, &mask);
+    return mask & ~(1ul << (SIGSYS - 1) | 1ul << (MPY_SIGNAL_STOP - 1));
+}
+
+static uint64_t blocked_in(const record_t *r) { return *(const uint64_t *)&((ucontext_t *)r->ucontext)->uc_sigmask; }
+
+/* Would this signal interrupt the call of the halted thread? */
+static int interrupts(const record_t *r, int sig) {
+    mpy_ksigaction_t k;
+    return !(blocked_in(r) >> (sig - 1) & 1) && mpy_sys(SYS_rt_sigaction, sig, 0, &k, 8) == 0 &&
+           k.handler == mpy_code_address(mpy_code_signal_entry) &&
+           (r->again == AGAIN_ALWAYS || !(k.flags & SA_RESTART));
+}
+
+/* The thread to which the kernel would give a signal of the process: the first one, or another, that does not block
+ * it. */
+static record_t *receiver(int sig) {
+    record_t *found = NULL;
+    for (int i = 0; i < nrecords; i++) {
+        record_t *r = &records[i];
+        if (r->state != STOPPED || blocked_in(r) >> (sig - 1) & 1) continue;
+        if (r->tid == getpid()) return r;
+        if (!found) found = r;
+    }
+    return found;
+}
+
+/* A signal of the process goes to the thread whose call it interrupts. */
+static void hand_over(int sig) {
+    const uint64_t mask = 1ul << (sig - 1);
+    record_t *r = receiver(sig);
+    siginfo_t info;
+    if (!r || r->again == NOT_AGAIN || !interrupts(r, sig) || thread_pending(r->tid) & mask) return;
+    if (mpy_sys(SYS_rt_sigtimedwait, &mask, &info, &(struct timespec){0}, 8) == sig)
+        mpy_stop_call(r->tid, SYS_rt_tgsigqueueinfo, getpid(), r->tid, sig, (long)&info);
+}
+
+void mpy_stop_interrupt(void) {
+    uint64_t shared = 0;
+    mpy_proc_number("/proc/self/status", "ShdPnd:", 16, &shared);
+    for (int sig = 1; sig < MPY_SIGNALS; sig++)
+        if (shared >> (sig - 1) & 1 && sig != SIGSYS && sig != MPY_SIGNAL_STOP) hand_over(sig);
+    for (int i = 0; i < nrecords; i++) {
+        record_t *r = &records[i];
+        if (r->state != STOPPED || r->again == NOT_AGAIN) continue;
+        greg_t *g = ((ucontext_t *)r->ucontext)->uc_mcontext.gregs;
+        const uint64_t rip = (uint64_t)g[REG_RIP], pending = thread_pending(r->tid);
+        int does = 0;
+        for (int sig = 1; sig < MPY_SIGNALS && rip == r->again_rip; sig++)
+            does |= pending >> (sig - 1) & 1 && interrupts(r, sig);
+        if (!does) continue;
+        const int in_left = rip >= mpy_code_address(mpy_code_left_rdi) && rip < mpy_code_address(mpy_code_left_end);
+        g[REG_RIP] = in_left ? g[REG_RCX] : (greg_t)rip + SYSCALL_BYTES;
+        g[REG_RAX] = -EINTR;
+        r->again = NOT_AGAIN;
+    }
+}
+
 void mpy_stop_release(void) {
     take_back();
+    mpy_stop_interrupt();
     for (int i = 0; i < nrecords; i++) {
         if (records[i].state != STOPPED) continue;
         __atomic_store_n(&records[i].command, GO, __ATOMIC_RELEASE);
@@ -484,16 +565,6 @@ int mpy_stop_count(void) {
     int n = 0;
     for (int i = 0; i < nrecords; i++) n += records[i].tid != 0;
     return n;
-}
-
-/* Signals that are pending for this thread alone; rt_sigpending(2) would add those of the process
- * (process/timers.c). */
-static uint64_t thread_pending(int32_t tid) {
-    char path[64];
-    uint64_t mask = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
-    mpy_proc_number(path, "SigPnd:", 16, &mask);
-    return mask & ~(1ul << (SIGSYS - 1) | 1ul << (MPY_SIGNAL_STOP - 1));
 }
 
 /* Describes the i-th halted thread. The process's first thread comes first. */

@@ -14,6 +14,8 @@ void mpy_stop_forked(int32_t parent);
 int mpy_stop_check(char *error, size_t n);    /* before anything stops: can all threads be halted? */
 int mpy_stop_all(char *error, size_t n);      /* halt every upper thread outside the lower half */
 int mpy_stop_signal_above(const void *ucontext, uint64_t mark); /* lower->signal_above; in upper threads */
+/* A halted thread is to make its call again. If a signal has arrived that interrupts the call, it returns EINTR. */
+void mpy_stop_interrupt(void);
 void mpy_stop_release(void);                  /* let the threads continue */
 int mpy_stop_count(void);
 void mpy_stop_describe(int i, mpy_image_thread_t *out); /* [0] is the thread that becomes main */

@@ -84,6 +84,9 @@ static jmp_buf above_out;
 static timer_t of_call; /* of timers, below: it expires while a checkpoint has halted its thread */
 static volatile int has_call, expired;
 
+static pthread_t arriving[3]; /* in calls which signals interrupt that arrive while the threads are halted */
+static volatile int has_arriving, arrived[3];
+
 /* A thread that runs again and again is halted: a checkpoint waits for the handler. */
 static volatile int thread_fired;
 static void wait_until_halted(void) {
@@ -102,6 +105,8 @@ static void on_prof(int sig, siginfo_t *info, void *context) {
     if (has_call) {
         wait_until_halted();
         expired = timer_settime(of_call, 0, &(struct itimerspec){{0}, {0, 1}}, NULL) == 0;
+        for (int i = 0; i < 2 && has_arriving; i++) pthread_kill(arriving[i], SIGRTMIN + 11);
+        if (has_arriving) kill(getpid(), SIGRTMIN + 12);
     }
     for (double until = now() + 0.3; now() < until;) {}
     above_left = 1;
@@ -132,6 +137,44 @@ static void above_check(void) {
     above_go = 1;
     pthread_join(above_thread, NULL);
     CHECK(above_left);
+}
+
+static void arrives(int sig) { (void)sig; }
+
+static void *waits_for_arrival(void *a) {
+    const long i = (long)a;
+    int empty[2];
+    char c;
+    sigset_t set;
+    sigfillset(&set);
+    sigdelset(&set, i == 2 ? SIGRTMIN + 12 : SIGRTMIN + 11);
+    pthread_sigmask(SIG_SETMASK, &set, NULL);
+    if (pipe(empty)) abort();
+    long rc = i == 0 ? pause() : read(empty[0], &c, 1);
+    arrived[i] = rc == -1 ? errno : -1;
+    return NULL;
+}
+
+static void arriving_set_up(void) {
+    struct sigaction a = {.sa_handler = arrives};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 12);
+    sigprocmask(SIG_BLOCK, &set, NULL); /* before other threads exist that could take it */
+    sigaction(SIGRTMIN + 11, &a, NULL);
+    sigaction(SIGRTMIN + 12, &a, NULL);
+    for (long i = 0; i < 3; i++) arriving[i] = thread(waits_for_arrival, (void *)i);
+    pause_ms(20);
+    has_arriving = 1;
+}
+
+static void arriving_check(void) {
+    if (!expired) return;
+    WAIT_UNTIL(arrived[0] && arrived[1] && arrived[2]);
+    for (int i = 0; i < 3; i++) {
+        CHECK(arrived[i] == EINTR);
+        pthread_join(arriving[i], NULL);
+    }
 }
 
 /* ---- actions and masks ---- */
@@ -438,4 +481,5 @@ static void descriptors_check(void) {
     CHECK(left.it_value.tv_sec > 500 && left.it_value.tv_sec <= 600);
 }
 
-MAIN(STATE(descriptors), STATE(pending), STATE(actions), STATE(in_handler), STATE(waiting), STATE(timers), STATE(above))
+MAIN(STATE(descriptors), STATE(arriving), STATE(pending), STATE(actions), STATE(in_handler), STATE(waiting),
+     STATE(timers), STATE(above))
