@@ -4,9 +4,9 @@
  *
  * Invariants
  *  1. Pending signals are taken out with their siginfo and put back at once: while saving, no thread can receive them.
- *  2. A thread puts its own signals back, and the process's first thread those of the process. The kernel lets no other
- *     thread queue a signal that looks like one of kill(2) or of the kernel, and the program must see who sent a signal,
- *     and which child has ended how.
+ *  2. A thread puts its own signals back, and the process's first thread those of the process. The kernel lets no
+ *     other thread queue a signal that looks like one of kill(2) or of the kernel, and the program must see who sent a
+ *     signal, and which child has ended how.
  *  3. Ids of processes in a saved siginfo are those that the program knows.
  */
 #define _GNU_SOURCE

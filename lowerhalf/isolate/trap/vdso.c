@@ -7,8 +7,8 @@
  * jump through a table that each new lower half fills again. Without AT_SYSINFO_EHDR a clock read would be a system
  * call (282 ns instead of 22).
  *
- * After a restart clock_gettime leads to our function, which adds the offset of a shifted clock (clock.c), and translates
- * the ids in clocks of processor time.
+ * After a restart clock_gettime leads to our function, which adds the offset of a shifted clock (clock.c), and
+ * translates the ids in clocks of processor time.
  *
  * Layout from MPY_VDSO_ADDR: page 0 ELF headers, dynamic section, symbols, strings, hash, stubs (R+X); page 1 jump
  * table (R+W).
