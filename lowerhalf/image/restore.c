@@ -176,6 +176,7 @@ int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     if (mpy_image_peek(image, MPY_UPPER_ADDR, &upper, offsetof(mpy_upper_t, hooks), error, n)) return -1;
     if (upper.magic != MPY_BOUNDARY_MAGIC)
         return mpy_reason(error, n, "%s: it contains no upper block", image->path);
+    mpy_fds_ranks(NULL, mpy_job_address);
     if (!mpy_mpi_is_up(&upper)) return 0;
     mpy_mpi_load(NULL);
     int provided, required = upper.mpi_thread_required;

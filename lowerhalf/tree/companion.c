@@ -49,7 +49,19 @@ static int write_image(const mpy_tree_message_t *order, mpy_tree_message_t *answ
     return 0;
 }
 
-static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
+typedef struct lending {
+    uint64_t order;
+    int line;
+} lending_t;
+
+static int lend(int number, void *context) {
+    const lending_t *l = context;
+    const mpy_tree_message_t part = {.kind = MPY_TREE_PART, .number = l->order, .pid = getpid(),
+                                     .index = (uint32_t)number};
+    return !mpy_tree_send(l->line, &part, number);
+}
+
+static int step(const mpy_tree_message_t *order, int line, mpy_tree_message_t *answer) {
     switch (order->kind) {
     case MPY_TREE_CHECK:
         mpy_tree_note(order->pids, order->npids);
@@ -60,6 +72,8 @@ static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
         halted = true;
         mpy_tree_note(order->pids, order->npids);
         return mpy_engine.stop(answer->text, sizeof answer->text);
+    case MPY_TREE_LEND:
+        return mpy_fds_lend(lend, &(lending_t){order->number, line}, answer->text, sizeof answer->text);
     case MPY_TREE_WRITE: return write_image(order, answer);
     case MPY_TREE_RESUME: mpy_companion_release(); return 0;
     case MPY_TREE_EXIT: mpy_sys(SYS_exit_group, order->value);
@@ -67,10 +81,10 @@ static int step(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     return mpy_reason(answer->text, sizeof answer->text, "unknown order %u", order->kind);
 }
 
-void mpy_companion_do(const mpy_tree_message_t *order, mpy_tree_message_t *answer) {
+void mpy_companion_do(const mpy_tree_message_t *order, int line, mpy_tree_message_t *answer) {
     *answer = (mpy_tree_message_t){.kind = order->kind == MPY_TREE_WRITE ? MPY_TREE_PART : MPY_TREE_ANSWER,
                                     .number = order->number};
-    answer->value = step(order, answer);
+    answer->value = step(order, line, answer);
 }
 
 void mpy_companion_forked(void) {

@@ -4,8 +4,8 @@
 #define MANAPY_TREE_COMPANION_H
 #include "message.h"
 
-/* Carries out an order, and puts the answer to it into `answer`. */
-void mpy_companion_do(const mpy_tree_message_t *order, mpy_tree_message_t *answer);
+/* Carries out an order, and puts the answer to it into `answer`. `line`: where the parts of it go that come before. */
+void mpy_companion_do(const mpy_tree_message_t *order, int line, mpy_tree_message_t *answer);
 /* The processes that are saved together, in the order of their images. */
 void mpy_tree_note(const int *pids, uint32_t n);
 /* In a forked child: the orders so far were for its parent. */

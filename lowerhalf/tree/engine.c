@@ -17,7 +17,9 @@
 #include "isolate/trap/trap.h"
 #include <manapy/control.h>
 #include "member.h"
+#include "isolate/fdguard.h"
 #include "process/children.h"
+#include "process/fds/fds.h"
 #include "tree.h"
 #include <limits.h>
 #include <stdio.h>
@@ -50,6 +52,14 @@ static void note_part(const mpy_tree_message_t *part) {
     more_bytes += part->bytes;
 }
 
+/* A part of the answer to an order. `fd`: came with it, or -1. */
+static int take_part(uint32_t kind, const mpy_tree_message_t *part, int fd) {
+    if (kind == MPY_TREE_LEND && fd >= 0) return mpy_fds_borrow(fd, part->pid, (int)part->index);
+    if (fd >= 0) mpy_fd_close(fd);
+    if (kind == MPY_TREE_WRITE) note_part(part);
+    return 0;
+}
+
 /* The hub may wait for the grace time, and then once more for an answer. */
 static int limit_of(const mpy_tree_message_t *order) {
     if (order->kind == MPY_TREE_WRITE) return -1;
@@ -60,14 +70,17 @@ static int limit_of(const mpy_tree_message_t *order) {
 static int order(mpy_tree_message_t what, char *error, size_t n) {
     static uint64_t orders;
     mpy_tree_message_t answer;
+    int fd, bad = 0;
     what.number = ++orders;
     if (!mpy_member_order(&what)) return lost(error, n);
     do {
-        if (!mpy_member_answer(&answer, limit_of(&what))) return lost(error, n);
-        if (answer.kind == MPY_TREE_PART && answer.number == what.number) note_part(&answer);
+        if (!mpy_member_answer(&answer, &fd, limit_of(&what))) return lost(error, n);
+        const bool is_part = answer.kind == MPY_TREE_PART && answer.number == what.number;
+        bad |= take_part(is_part ? what.kind : 0, &answer, fd);
     } while (answer.kind != MPY_TREE_ANSWER || answer.number != what.number);
     if (answer.npids) mpy_tree_note(answer.pids, answer.npids);
     if (answer.value) return mpy_reason(error, n, "%s", answer.text);
+    if (bad) return mpy_reason(error, n, "no memory for the TCP connections of the rank's processes");
     if (what.kind == MPY_TREE_WRITE && nmembers != answer.npids)
         return mpy_reason(error, n, "%u of the %u processes of the rank's tree have been saved", nmembers,
                           answer.npids);
@@ -103,7 +116,9 @@ static void look_again(char *error, size_t n) {
 static int stop(char *error, size_t n) {
     if (!leads) look_again(error, n);
     if (mpy_engine.stop(error, n)) return -1;
-    return leads ? order((mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n) : 0;
+    if (!leads) return 0;
+    if (order((mpy_tree_message_t){.kind = MPY_TREE_STOP}, error, n)) return -1;
+    return order((mpy_tree_message_t){.kind = MPY_TREE_LEND}, error, n);
 }
 
 static int write_companions(const mpy_image_order_t *what, mpy_image_order_t *mine, char *error, size_t n) {

@@ -89,14 +89,14 @@ static void leave(const mpy_tree_message_t *order, int line) {
     mpy_tree_message_t answer = {.kind = MPY_TREE_ANSWER}, halt = *order;
     struct pollfd p = {.fd = leader_fd, .events = POLLIN};
     halt.kind = MPY_TREE_STOP; /* or the script would go on when one of the others has ended */
-    if (order->index && leader != getpid()) mpy_companion_do(&halt, &answer);
+    if (order->index && leader != getpid()) mpy_companion_do(&halt, -1, &answer);
     for (int i = 0; i < nguests; i++)
         if (guests[i].pid != leader) mpy_tree_send(guests[i].line, order, -1);
     told = true;
     if (line >= 0) mpy_tree_send(line, &(mpy_tree_message_t){.kind = MPY_TREE_ANSWER, .number = order->number}, -1);
     if (line < 0 || leader == getpid()) return;
     poll(&p, leader_fd >= 0, (int)order->index);
-    mpy_companion_do(order, &answer); /* does not return */
+    mpy_companion_do(order, -1, &answer); /* does not return */
 }
 
 /* Those who have come meanwhile. Returns their number. */
@@ -142,15 +142,35 @@ static void name_process(int pid, mpy_tree_message_t *answer) {
         snprintf(answer->text, sizeof answer->text, "process %d (%s): %.1900s", pid, s.name, reason);
 }
 
-/* The answer to the order with this number. A guest that has ended has nothing to save: the answer's pid is -1. */
-static void hear(const guest_t *g, uint64_t number, int64_t until, mpy_tree_message_t *answer) {
+/* An order that is carried out everywhere. */
+typedef struct round {
+    uint32_t kind;
+    uint64_t number, here; /* for the MPI process; for the guests: an order may take several rounds */
+    int64_t until;
+    int line; /* of the MPI process */
+} round_t;
+
+/* Passes a connection on to the MPI process. */
+static void pass(const mpy_tree_message_t *part, int fd, const round_t *r) {
+    mpy_tree_message_t m = *part;
+    m.number = r->number;
+    mpy_tree_send(r->line, &m, fd);
+}
+
+/* The answer of a guest. One that has ended has nothing to save: the answer's pid is -1. */
+static void hear(const guest_t *g, const round_t *r, mpy_tree_message_t *answer) {
     if (!g->asked) return explain_end(g, answer);
-    int got;
+    int got, fd;
+    bool is_late;
     do {
         *answer = (mpy_tree_message_t){0};
-        const int64_t left = until - mpy_now_ms();
-        got = mpy_tree_receive(g->line, answer, NULL, left > INT_MAX ? -1 : left > 0 ? (int)left : 0);
-    } while (got > 0 ? answer->number != number : got == 0 && mpy_now_ms() < until);
+        const int64_t left = r->until - mpy_now_ms();
+        got = mpy_tree_receive(g->line, answer, &fd, left > INT_MAX ? -1 : left > 0 ? (int)left : 0);
+        is_late = answer->number != r->here;
+        if (fd >= 0 && !is_late) pass(answer, fd, r);
+        if (fd >= 0) mpy_fd_close(fd);
+    } while (got > 0 ? is_late || (r->kind == MPY_TREE_LEND && answer->kind == MPY_TREE_PART)
+                     : got == 0 && mpy_now_ms() < r->until);
     if (got < 0) *answer = (mpy_tree_message_t){.pid = -1};
     if (got == 0) answer->value = mpy_reason(answer->text, sizeof answer->text, "process %d does not answer", g->pid);
     else if (answer->value) name_process(g->pid, answer);
@@ -188,28 +208,27 @@ static int64_t answers_until(const mpy_tree_message_t *order) {
 /* Sends each part of an answer to WRITE, and puts the last word into *answer. */
 static void everywhere(mpy_tree_message_t *order, mpy_tree_message_t *answer, int line) {
     static uint64_t rounds;
-    const int64_t until = answers_until(order);
-    const uint64_t number = order->number; /* the guests get another one: an order may take several rounds */
+    const round_t r = {order->kind, order->number, ++rounds, answers_until(order), line};
     mpy_tree_message_t said;
-    order->number = ++rounds;
     note_pids(order);
     const mpy_tree_message_t mine = *order;
     *answer = (mpy_tree_message_t){0};
+    order->number = r.here;
     order->index += leader != getpid();
     ask_guests(order);
     if (leader != getpid()) {
-        mpy_companion_do(&mine, &said);
-        note_answer(&said, number, answer, line);
+        mpy_companion_do(&mine, line, &said);
+        note_answer(&said, r.number, answer, line);
     }
     for (int i = 0; i < nguests; i++) {
         if (guests[i].pid == leader) continue;
-        hear(&guests[i], order->number, until, &said);
+        hear(&guests[i], &r, &said);
         if (said.pid == -1 && order->kind == MPY_TREE_WRITE)
             said.value = mpy_reason(said.text, sizeof said.text, "process %d has ended", guests[i].pid);
-        note_answer(&said, number, answer, line);
+        note_answer(&said, r.number, answer, line);
         if (said.pid == -1) drop(&guests[i--]);
     }
-    order->number = number;
+    order->number = r.number;
     answer->kind = MPY_TREE_ANSWER;
 }
 

@@ -42,6 +42,7 @@ static struct {
     pthread_cond_t came;
     bool full, closed;
     mpy_tree_message_t message;
+    int fd; /* came with it; -1: none */
 } answers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_member(void) { return door >= 0; }
@@ -89,10 +90,10 @@ bool mpy_tree_adopt(const char *given, char *error, size_t n) {
 
 /* ---- the line ---- */
 
-static void deliver(const mpy_tree_message_t *m) {
+static void deliver(const mpy_tree_message_t *m, int fd) {
     pthread_mutex_lock(&answers.lock);
     while (answers.full) pthread_cond_wait(&answers.came, &answers.lock);
-    if (m) answers.message = *m;
+    if (m) answers.message = *m, answers.fd = fd;
     answers.full = m != NULL;
     answers.closed = m == NULL;
     pthread_cond_broadcast(&answers.came);
@@ -103,17 +104,17 @@ static void *member_main(void *unused) {
     (void)unused;
     prctl(PR_SET_NAME, "manapy-tree", 0, 0, 0);
     mpy_tree_message_t m, answer;
-    for (int got; (got = mpy_tree_receive(line, &m, NULL, -1)) >= 0;) {
+    for (int got, fd; (got = mpy_tree_receive(line, &m, &fd, -1)) >= 0;) {
         if (got == 0) continue;
         if (m.kind == MPY_TREE_ANSWER || m.kind == MPY_TREE_PART) {
-            deliver(&m);
+            deliver(&m, fd);
         } else {
-            mpy_companion_do(&m, &answer);
+            mpy_companion_do(&m, line, &answer);
             mpy_tree_send(line, &answer, -1);
         }
     }
     mpy_companion_release();
-    deliver(NULL);
+    deliver(NULL, -1);
     return NULL;
 }
 
@@ -147,12 +148,14 @@ bool mpy_member_leads(char *error, size_t n) {
     return line >= 0 || mpy_tree_join(error, n);
 }
 
-bool mpy_member_answer(mpy_tree_message_t *answer, int ms) {
+bool mpy_member_answer(mpy_tree_message_t *answer, int *fd, int ms) {
     const int64_t deadline = ms < 0 ? MPY_NO_DEADLINE : mpy_now_ms() + ms;
     pthread_mutex_lock(&answers.lock);
     while (!answers.full && !answers.closed && mpy_cond_wait_until(&answers.came, &answers.lock, deadline)) {}
     bool full = answers.full;
     if (full) *answer = answers.message;
+    if (full && fd) *fd = answers.fd;
+    else if (full && answers.fd >= 0) mpy_fd_close(answers.fd);
     answers.full = false;
     pthread_cond_broadcast(&answers.came);
     pthread_mutex_unlock(&answers.lock);
@@ -170,7 +173,7 @@ int mpy_tree_lead(char *error, size_t n) {
                           "started can (subprocess, or multiprocessing's start method 'spawn')");
     role = ASKS;
     if (!mpy_member_order(&(mpy_tree_message_t){.kind = MPY_TREE_LEAD, .pid = getpid()}) ||
-        !mpy_member_answer(&answer, -1))
+        !mpy_member_answer(&answer, NULL, -1))
         return mpy_reason(error, n, "the first process of this rank has ended, so no process of it can use MPI");
     if (answer.value) return mpy_taken(answer.pid, error, n);
     role = LEADS;
@@ -180,10 +183,10 @@ int mpy_tree_lead(char *error, size_t n) {
 bool mpy_tree_end(int code) {
     mpy_tree_message_t answer, end = {.kind = MPY_TREE_EXIT, .value = code, .index = MPY_LAST_WORD_MS};
     if (!is_member()) return mpy_hub_end(code);
-    return role == LEADS && mpy_member_order(&end) && mpy_member_answer(&answer, MPY_LAST_WORD_MS);
+    return role == LEADS && mpy_member_order(&end) && mpy_member_answer(&answer, NULL, MPY_LAST_WORD_MS);
 }
 
 void mpy_tree_hand_back(void) {
     mpy_tree_message_t answer, back = {.kind = MPY_TREE_BACK, .value = (int)MPY_UPPER->mpi_finalized};
-    if (mpy_member_order(&back)) mpy_member_answer(&answer, BACK_MS);
+    if (mpy_member_order(&back)) mpy_member_answer(&answer, NULL, BACK_MS);
 }

@@ -8,14 +8,15 @@
 enum { MPY_TREE_MAX = 128 }; /* processes of a tree that can be saved */
 
 /* To the hub: JOIN on the door, and EXIT from itself; LEAD, BACK and the orders from the MPI process on its line. From
- * the hub: the same orders to the other processes. ANSWER to everything but what comes on the door; to WRITE with PART
- * before, one for each image. */
+ * the hub: the same orders to the other processes. ANSWER to everything but what comes on the door; with PART before
+ * it, to LEND for each connection, to WRITE for each image. */
 typedef enum {
     MPY_TREE_JOIN = 1, /* with the far end of the line of a new process */
     MPY_TREE_LEAD,     /* a process is about to load the MPI library */
     MPY_TREE_BACK,     /* the MPI process ends in order */
     MPY_TREE_CHECK,
     MPY_TREE_STOP,
+    MPY_TREE_LEND,     /* TCP connections, to the MPI process (process/fds/fds_tcp.c) */
     MPY_TREE_WRITE,
     MPY_TREE_RESUME,
     MPY_TREE_EXIT,     /* ends the process */
@@ -26,10 +27,11 @@ typedef enum {
 typedef struct mpy_tree_message {
     uint32_t kind;
     uint64_t number; /* of an order: different from those before it. ANSWER and PART: of the order; others are late */
-    int32_t pid;     /* JOIN, LEAD: who; answer to a LEAD that is refused: who leads */
+    int32_t pid;     /* JOIN, LEAD, PART of LEND: who; answer to a LEAD that is refused: who leads */
     int32_t value;   /* ANSWER: 0, or -1 with the reason in `text`. CHECK: grace in ms. BACK: MPI was finalized.
                       EXIT: the exit code */
-    uint32_t index;  /* WRITE: of the image; EXIT: ms after which the first process ends, at the latest */
+    uint32_t index;  /* WRITE: of the image; PART of LEND: descriptor in its process; EXIT: ms after which the first
+                      process ends, at the latest */
     uint64_t bytes;  /* PART: memory saved */
     uint32_t npids;
     int32_t pids[MPY_TREE_MAX]; /* orders: all processes of the tree */

@@ -33,7 +33,7 @@ enum { LOOK_NS = 50000000, WANTS_MAX = 4096 };
 
 static struct shared {
     volatile uint32_t changes; /* futex */
-    volatile uint32_t made, grouped, failed;
+    volatile uint32_t made, grouped, failed, listening;
     volatile uint32_t arrived[MPY_TREE_STAGES], opened;
     volatile int32_t real[MPY_TREE_MAX];
     volatile uint32_t asked, nwants;
@@ -176,6 +176,12 @@ static int exchange(mpy_fd_want_t *wants, int n, char *error, size_t room) {
     return 0;
 }
 
+/* Each process has its listening sockets; then the MPI process makes the connections of all. */
+static void await_listening(void) {
+    count(&shared->listening);
+    if (self == 0) wait_for(&shared->listening, nmembers);
+}
+
 mpy_image_t *mpy_tree_restore(mpy_image_t *image) {
     static mpy_image_t own;
     char error[1024];
@@ -189,6 +195,7 @@ mpy_image_t *mpy_tree_restore(mpy_image_t *image) {
     open_boxes();
     mpy_memory_files_share();
     mpy_fds_exchange = exchange;
+    mpy_fds_made = await_listening;
     uint32_t first = self;
     atexit(on_exit_early);
     make_children();

@@ -85,6 +85,8 @@ int mpy_fds_check(char *err, size_t n) {
         mpy_fdtable_free(&t);
         if (rc == 0)
             mpy_reason(err, n, "%s", "");
+        if (rc == 0 && mpy_fd_tcp_check_lent(err, n))
+            return MPY_FDS_LASTS;
         if (rc == 0 || left == 1)
             return rc;
         nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
@@ -116,6 +118,7 @@ int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n) {
     if (mpy_fdtable_scan(&t, 1, err, n))
         return -1;
     int rc = check(&t, 1, err, n);
+    rc = rc ? rc : mpy_fd_tcp_add_lent(&t, err, n);
     mpy_blob_put_u32(b, MAGIC);
     mpy_blob_put_u32(b, (uint32_t)t.ndescs);
     for (int i = 0; !rc && i < t.ndescs; i++)
@@ -309,6 +312,8 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n) {
     int rc = make_room(&t, &before, err, n);
     if (!rc) {
         rc = make(&t, 0, err, n);
+        if (!rc && mpy_fds_made)
+            mpy_fds_made();
         /* When all ranks have their listening sockets: a connection must not get the port of one. */
         rc = rc ? rc : mpy_fd_tcp_rejoin(&t, err, n);
         rc = rc ? rc : make(&t, 1, err, n);

@@ -9,6 +9,8 @@
  *                        mpy_fds_make_way()    before more is opened: moves the lower half's descriptors above the
  *                                              program's numbers
  *   checkpoint:          mpy_fds_check()       the program is running: changes nothing; refuses early
+ *                        mpy_fds_lend()        a companion: every thread of the program is stopped in its tree
+ *                        mpy_fds_borrow()      the MPI process of the tree: the same
  *                        mpy_fds_meet()        every thread of the program is stopped on every rank
  *                        mpy_fds_save()        the same
  *                        mpy_fds_part()        the program goes on
@@ -41,12 +43,20 @@ void mpy_fds_inherited_only(const char *text);
  * once, when they have put their own descriptors into place. NULL: a single process. */
 typedef struct mpy_fd_want { int owner, number, other_end, got; } mpy_fd_want_t;
 extern int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
+/* Restart: this process has made its descriptors, listening sockets included. In the MPI process it returns when all
+ * processes of the tree have. NULL: a single process. */
+extern void (*mpy_fds_made)(void);
 /* During the exchange: the descriptor that the owner sends. */
 int mpy_fds_wanted(int number, int other_end);
 /* Connections to processes outside the job do not prevent a checkpoint: a restart finds them reset. */
 void mpy_fds_drop_sockets(bool drop);
 /* This process uses MPI: TCP connections to the other processes that do can be saved. NULL: it doesn't (yet). */
 void mpy_fds_ranks(const mpy_exchange_t *exchange, mpy_tcp_host_t *host);
+/* A process of the tree that does not use MPI gives the MPI process its TCP connections, until `give` returns other
+ * than 0. From then on a connection that the MPI process does not have can't be saved. */
+int mpy_fds_lend(int (*give)(int number, void *context), void *context, char *err, size_t n);
+/* The MPI process takes descriptor `number` of process `pid` as `fd`, until the program goes on. -1: no memory. */
+int mpy_fds_borrow(int fd, int pid, int number);
 /* Collective, when all threads of the program are halted on all ranks: see mpy_tcp_meet. */
 int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n);
 /* The program is about to go on, after a checkpoint or a restart. */

@@ -128,12 +128,23 @@ static int unix_check(const mpy_desc_t *d, int type, char *err, size_t n) {
                       "before the checkpoint", d->number, path[0] ? path : path + 1);
 }
 
+int mpy_socket_refuse(int fd, const char *who, char *err, size_t n) {
+    struct sockaddr_storage address = {0};
+    socklen_t bytes = sizeof address;
+    char text[128];
+    getpeername(fd, (struct sockaddr *)&address, &bytes);
+    return mpy_reason(err, n, "%s is a connected %s socket to %s; close it before the checkpoint (the program can, by "
+                      "manapy.before_checkpoint: docs/callbacks.md)", who,
+                      mpy_socket_option(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM ? "TCP" : "UDP",
+                      address_text(&address, text, sizeof text));
+}
+
 static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     int domain = mpy_socket_option(d->number, SOL_SOCKET, SO_DOMAIN);
     int type = mpy_socket_option(d->number, SOL_SOCKET, SO_TYPE);
     struct sockaddr_storage address;
     socklen_t bytes = sizeof address;
-    char text[128];
+    char who[64];
     (void)t;
     if (domain == AF_UNIX)
         return unix_check(d, type, err, n);
@@ -149,9 +160,8 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n) {
     if (getpeername(d->number, (struct sockaddr *)&address, &bytes) == 0) {
         if (type == SOCK_STREAM && mpy_fd_tcp_may_be_inside(d))
             return 0;
-        return mpy_reason(err, n, "descriptor %d is a connected %s socket to %s; close it before the checkpoint "
-                          "(the program can, by manapy.before_checkpoint: docs/callbacks.md)",
-                          d->number, type == SOCK_STREAM ? "TCP" : "UDP", address_text(&address, text, sizeof text));
+        snprintf(who, sizeof who, "descriptor %d", d->number);
+        return mpy_socket_refuse(d->number, who, err, n);
     }
     if (type == SOCK_STREAM) {
         struct tcp_info info = {0};
@@ -230,8 +240,7 @@ static void make_way(const struct sockaddr_storage *address, socklen_t bytes, in
         mpy_fd_close(fd);
 }
 
-/* A TCP socket whose connection, to this host, has been reset. */
-static int reset_connection(int domain) {
+int mpy_socket_reset(int domain) {
     struct sockaddr_storage loopback;
     struct sockaddr *address = (struct sockaddr *)&loopback;
     socklen_t bytes = mpy_loopback(domain, &loopback);
@@ -275,7 +284,7 @@ static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     if (r->failed || bytes > sizeof address)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     memcpy(&address, saved, bytes);
-    d->made = mpy_fdtable_temp(t, dropped ? reset_connection(domain) : socket(domain, type | SOCK_CLOEXEC, protocol));
+    d->made = mpy_fdtable_temp(t, dropped ? mpy_socket_reset(domain) : socket(domain, type | SOCK_CLOEXEC, protocol));
     if (d->made < 0)
         return mpy_reason(err, n, "cannot recreate the socket of descriptor %d: %s", d->number, strerror(errno));
     mpy_socket_options_restore(d->made, r);

@@ -38,7 +38,7 @@ typedef enum { /* stored in images: never renumber */
     MPY_FD_SIGNAL = 12,
     MPY_FD_EPOLL = 13,
     MPY_FD_ELSEWHERE = 14, /* another process of the tree restores it (fds_tree.c) */
-    MPY_FD_TCP = 15, /* connected to another process of the job */
+    MPY_FD_TCP = 15, /* connected to another process of the job; also of the tree's other processes (fds_tcp.c) */
     MPY_FD_PTY = 16, /* a pseudo-terminal of the tree */
     MPY_FD_KINDS
 } mpy_fd_kind_t;
@@ -117,6 +117,10 @@ int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t 
 
 /* fds_socket.c */
 extern bool mpy_sockets_are_dropped;
+/* Fails, with the reason that a connection to outside the job can't be saved. `who`: "descriptor 7" */
+int mpy_socket_refuse(int fd, const char *who, char *err, size_t n);
+/* A TCP socket whose connection, to this host, has been reset. */
+int mpy_socket_reset(int domain);
 int mpy_socket_option(int fd, int level, int name);
 void mpy_socket_options_save(int fd, mpy_blob_t *b);
 void mpy_socket_options_restore(int fd, mpy_reader_t *r);
@@ -124,6 +128,8 @@ void mpy_socket_options_restore(int fd, mpy_reader_t *r);
 /* fds_tcp.c */
 int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d); /* before the meeting */
 int mpy_fd_tcp_is_inside(int fd);                  /* after it */
+int mpy_fd_tcp_check_lent(char *err, size_t n);    /* before the meeting: those of other processes of the tree */
+int mpy_fd_tcp_add_lent(mpy_fdtable_t *t, char *err, size_t n); /* after it: to what this process saves */
 /* This host's address for other hosts, with the family and port of `like`; 0 if there is none. errno is kept. */
 socklen_t mpy_fd_own_address(const struct sockaddr_storage *like, struct sockaddr_storage *own);
 /* Restart: connects them, when all other descriptions are made. */

@@ -228,6 +228,7 @@ static int finish(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, s
 const mpy_fd_ops_t mpy_fd_elsewhere_ops = {check, save, make, finish};
 
 int (*mpy_fds_exchange)(mpy_fd_want_t *wants, int count, char *err, size_t n);
+void (*mpy_fds_made)(void);
 
 static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n) {
     if (d->which != MPY_FD_SHARE_PIPE) {
@@ -246,10 +247,13 @@ static int take(mpy_fdtable_t *t, mpy_desc_t *d, int got, char *err, size_t n) {
 static const mpy_fdtable_t *giving;
 
 int mpy_fds_wanted(int number, int other_end) {
-    for (const mpy_fdnumber_t *i = giving->numbers; other_end && i < giving->numbers + giving->nnumbers; i++)
+    for (const mpy_fdnumber_t *i = giving->numbers; i < giving->numbers + giving->nnumbers; i++)
         if (i->number == number)
-            return giving->descs[i->desc].extra;
-    return number;
+            return other_end ? giving->descs[i->desc].extra : number;
+    for (const mpy_desc_t *d = giving->descs; d < giving->descs + giving->ndescs; d++)
+        if (d->number == number && d->kind == MPY_FD_TCP) /* lent: the program of this process has no number for it */
+            return d->made;
+    return -1;
 }
 
 int mpy_fds_fetch(mpy_fdtable_t *t, char *err, size_t n) {

@@ -152,12 +152,12 @@ static int choose(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, char *err
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
         end->is_taken = end->is_told;
         if (end->unacknowledged && end->has_shut_down) {
-            mpy_reason(error, size, "descriptor %d: this TCP connection is being closed while much data is in flight; "
-                       "try again", end->number);
+            mpy_reason(error, size, "%s: this TCP connection is being closed while much data is in flight; try again",
+                       mpy_tcp_text(end));
             bad++;
         } else if (end->is_told && !mpy_tcp_enlarge(end->fd, SO_RCVBUF, 2 * mpy_tcp_memory_in_use(end->fd))) {
-            mpy_reason(error, size, "descriptor %d: too much data is in flight on this TCP connection to restore it: "
-                       "raise net.core.rmem_max, or try again", end->number);
+            mpy_reason(error, size, "%s: too much data is in flight on this TCP connection to restore it: raise "
+                       "net.core.rmem_max, or try again", mpy_tcp_text(end));
             bad++;
         }
     }
@@ -240,7 +240,7 @@ int mpy_tcp_meet(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, int lasts,
         return mpy_reason(error, size, "data on TCP connections of the program does not arrive");
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++)
         if (is_inside(end) && !end->is_taken && peek(end))
-            return mpy_reason(error, size, "descriptor %d: the data in this TCP connection cannot be read: %s",
-                              end->number, strerror(errno));
+            return mpy_reason(error, size, "%s: the data in this TCP connection cannot be read: %s",
+                              mpy_tcp_text(end), strerror(errno));
     return 0;
 }

@@ -211,16 +211,15 @@ int mpy_tcp_give_back(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n) {
 int mpy_tcp_flush(mpy_tcp_end_t *ends, int n, char *error, size_t size) {
     time_t until = time(NULL) + PATIENCE_S;
     for (mpy_tcp_end_t *end = ends; end < ends + n; end++) {
-        end->fd = end->number;
+        end->fd = end->is_lent ? end->fd : end->number;
         while (is_unfit(end)) {
             ssize_t put = send(end->fd, end->left + end->sent, end->nleft - end->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
             if (put > 0) {
                 end->sent += (size_t)put;
                 until = time(NULL) + PATIENCE_S;
             } else if ((errno != EAGAIN && errno != EINTR) || time(NULL) > until) {
-                return mpy_reason(error, size,
-                                  "descriptor %d: %zu bytes that were in flight on this TCP connection do not fit into "
-                                  "it again: raise net.core.wmem_max and net.core.rmem_max", end->number,
+                return mpy_reason(error, size, "%s: %zu bytes that were in flight on this TCP connection do not fit "
+                                  "into it again: raise net.core.wmem_max and net.core.rmem_max", mpy_tcp_text(end),
                                   end->nleft - end->sent);
             } else {
                 poll(&(struct pollfd){.fd = end->fd, .events = POLLOUT}, 1, 100);

@@ -165,12 +165,12 @@ static int connect_all(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, cons
             continue;
         if (connect_end(end, (const offer_t *)(bytes + at[end->peer_rank]),
                         place_of(end, networks, x->rank)))
-            bad = mpy_reason(error, size, "descriptor %d: the TCP connection to rank %d cannot be recreated: %s",
-                             end->number, end->peer_rank, strerror(errno));
+            bad = mpy_reason(error, size, "%s: the TCP connection to rank %d cannot be recreated: %s",
+                             mpy_tcp_text(end), end->peer_rank, strerror(errno));
     }
     if (!bad && accept_ends(ends, n, x->rank, mine.cookie, listeners)) {
         const mpy_tcp_end_t *end = unconnected(ends, n);
-        bad = mpy_reason(error, size, "descriptor %d: rank %d does not recreate the TCP connection: %s", end->number,
+        bad = mpy_reason(error, size, "%s: rank %d does not recreate the TCP connection: %s", mpy_tcp_text(end),
                          end->peer_rank, strerror(errno));
     }
     for (int i = 0; i < PLACES; i++)

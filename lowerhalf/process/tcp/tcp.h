@@ -1,11 +1,12 @@
 /* tcp.h - TCP connections between processes of the job: what is in flight at a checkpoint, and how they are recreated
  * at a restart.
  *
- * Lower half; libc allowed. Collective over the MPI processes of all ranks (exchange.h).
+ * Lower half; libc allowed. Collective over the MPI processes of all ranks (exchange.h). Each acts for all processes of
+ * its rank's tree.
  *
  * Invariants
- *  1. A connection is inside the job if two MPI processes of the job have one end each. The addresses tell: the local
- *     one of an end is the remote one of the other. Loopback addresses count only within one network namespace.
+ *  1. A connection is inside the job if processes of the job have both ends. The addresses tell: the local one of an
+ *     end is the remote one of the other. Loopback addresses count only within one network namespace.
  *  2. A checkpoint leaves a connection as it was: data that is read from it is sent again before the program goes on.
  *  3. An end is named by its rank and its descriptor. A restart connects the ends of these names.
  *  4. No rank leaves a collective exchange alone, because the others would wait for it: without memory the job ends.
@@ -35,8 +36,10 @@ bool mpy_tcp_is_loopback(const mpy_tcp_name_t *name);
 uint64_t mpy_tcp_network(void); /* identifies this network namespace of this host */
 
 typedef struct mpy_tcp_end {
-    int number;                 /* the program's descriptor */
+    int number;                 /* the program's descriptor; of a lent end: of this process at the checkpoint */
     int fd;                     /* the same at a checkpoint; at a restart the socket that will become it */
+    bool is_lent;               /* another process of the tree has it: */
+    int pid, pids_number;       /* its id (0: not known), and its descriptor */
     int domain;                 /* AF_INET or AF_INET6 */
     int peer_rank, peer_number; /* peer_rank < 0: outside the job */
     int peer_domain;
@@ -55,6 +58,8 @@ typedef struct mpy_tcp_end {
 
 /* The end with this descriptor, or NULL. */
 mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number);
+/* "descriptor 7", for a line that a person reads; until the next call. */
+const char *mpy_tcp_text(const mpy_tcp_end_t *end);
 
 enum { MPY_TCP_BROKEN = -2 };
 /* At a checkpoint: finds the other ends, and reads what is in flight. `lasts`: seconds without any movement after which

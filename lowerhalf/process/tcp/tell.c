@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "tcp.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -23,6 +24,17 @@ mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number) {
         if (end->number == number)
             return end;
     return NULL;
+}
+
+const char *mpy_tcp_text(const mpy_tcp_end_t *end) {
+    static char text[64];
+    if (!end->is_lent)
+        snprintf(text, sizeof text, "descriptor %d", end->number);
+    else if (end->pid)
+        snprintf(text, sizeof text, "process %d: descriptor %d", end->pid, end->pids_number);
+    else
+        snprintf(text, sizeof text, "another process of the rank: descriptor %d", end->pids_number);
+    return text;
 }
 
 int mpy_tcp_tell(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n, bool (*what)(const mpy_tcp_end_t *)) {

@@ -28,6 +28,8 @@ KINDS = [
     ("posix", "spawn"),
     ("manager", "fork"),
     ("manager", "spawn"),
+    ("tcp_manager", "fork"),
+    ("tcp_manager", "spawn"),
     ("pool", "forkserver"),
 ]
 

@@ -6,10 +6,12 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from jobs import Job, JobError, oks
+from jobs import PROGRAMS, Job, JobError, oks
 
+THROUGH_PARENT = PROGRAMS / "state/through_parent.py"
 CHILDREN = """
 import os, pathlib, signal, subprocess, sys, time
 from mpi4py import MPI
@@ -30,8 +32,11 @@ if comm.rank == 0:
 """
 CONNECTIONS = """
 import os, socket, time
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
+if "LINE" in os.environ:
+    from through_parent import COMM as comm
+else:
+    from mpi4py import MPI
+    comm = MPI.COMM_WORLD
 where = ("127.0.0.1", int(os.environ["PORT"]))
 stream = socket.create_connection(where)
 stream.sendall(b"hello")
@@ -70,14 +75,15 @@ def test_ignored_children_are_killed_by_a_restart(job: Job, how: list[str]) -> N
 
 
 @pytest.mark.parametrize("drops", [True, False])
-def test_connections_to_outside(make_job: Callable[..., Job], drops: bool) -> None:
-    job = make_job(2)
+@pytest.mark.parametrize("starter", [[], [THROUGH_PARENT]], ids=["rank", "child"])
+def test_connections_to_outside(make_job: Callable[..., Job], starter: list[Path], drops: bool) -> None:
+    job = make_job(2, env={"PYTHONPATH": str(THROUGH_PARENT.parent)})
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         server.settimeout(60)
         datagrams.settimeout(60)
         datagrams.bind(server.getsockname())
         job.env["PORT"] = str(server.getsockname()[1])
-        job.start(sys.executable, "-c", CONNECTIONS, options=["--drop-sockets"] * drops)
+        job.start(sys.executable, *starter, "-c", CONNECTIONS, options=["--drop-sockets"] * drops)
         peers = [server.accept()[0] for _ in range(job.ranks)]
         job.wait_for(lambda text: text.count("ready") == job.ranks)
         if not drops:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import shared_memory
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,19 @@ def posix(context: Any) -> tuple[Ask, End]:
 
 def manager(context: Any) -> tuple[Ask, End]:
     server = context.Manager()
+    shared = server.dict()
+
+    def ask(value: int) -> int:
+        shared["last"] = square(value)
+        return int(shared["last"])
+
+    return ask, server.shutdown
+
+
+def tcp_manager(context: Any) -> tuple[Ask, End]:
+    """Its clients connect to it over TCP."""
+    server = SyncManager(("127.0.0.1", 0), ctx=context)
+    server.start()
     shared = server.dict()
 
     def ask(value: int) -> int:

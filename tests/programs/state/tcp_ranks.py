@@ -1,6 +1,6 @@
 """TCP connections between the ranks of a job, and within one: idle, with data in flight, full, half closed, watched by
 epoll and asyncio, of IPv4 and IPv6. MPI carries the addresses. Run with two or more ranks; each state connects every
-rank with the next one."""
+rank with the next one. By through_parent.py it runs in processes of the ranks that do not use MPI."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import tracebacks  # noqa: F401  in one piece
 from checkpointed import main
-from mpi4py import MPI
 
-COMM = MPI.COMM_WORLD
+if "LINE" in os.environ:
+    from through_parent import COMM
+else:
+    from mpi4py import MPI
+
+    COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
