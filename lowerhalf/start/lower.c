@@ -215,6 +215,7 @@ void mpy_lower_make_way(void) {
     job.pmi_fd = mpy_fd_high(job.pmi_fd);
     mpy_pmi_note_fd(job.manager, job.pmi_fd);
     mpy_control_note_process_manager(job.pmi_fd);
+    greet_again(); /* under the new number */
 }
 
 static int on_exit_group(int code) {

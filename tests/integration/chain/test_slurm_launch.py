@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -51,10 +52,10 @@ def last(output: str) -> str:
     return [line for line in output.splitlines() if not line.startswith(("srun:", "slurmstepd"))][-1]
 
 
-def start_ring(job: Job) -> Job:
-    """Start the ring. It waits before its last steps until it is released."""
+def start_ring(job: Job, descriptor: int = 9) -> Job:
+    """Start the ring, which has this descriptor. It waits before its last steps until it is released."""
     job.hold(int(RING[1]) - 10)
-    job.start_python(*RING)
+    job.start("bash", "-c", f'exec "$@" {descriptor}< /dev/null', "bash", sys.executable, PROGRAMS / RING[0], *RING[1:])
     job.wait_for("step 10\n")
     return job
 
@@ -116,8 +117,9 @@ def test_checkpoint_and_restart(
 
 
 def test_restart_by_command(slurm_job: Callable[..., Job], undisturbed: str) -> None:
-    """A job that srun has started is restarted under srun, inside the allocation."""
-    job = start_ring(slurm_job(SRUN))
+    """A job that srun has started is restarted under srun, inside the allocation. manapy's own descriptors have to make
+    way for one of the program, also that of the process manager."""
+    job = start_ring(slurm_job(SRUN), descriptor=300)
     job.checkpoint("--then", "exit")
     job.wait()
     assert json.loads((job.dir / "latest" / "manifest.json").read_text())["mpirun"] == "srun --mpi=pmi2"
