@@ -14,6 +14,7 @@
 #include "isolate/trap/trap.h"
 #include "isolate/trap/vdso.h"
 #include "join/chain.h"
+#include "join/rendezvous.h"
 #include "lower.h"
 #include "options/options.h"
 #include "preload.h"
@@ -55,6 +56,16 @@ static char **copy_environment(char **env) {
     return memcpy(copy, env, (n + 1) * sizeof *copy);
 }
 
+/* A child of a rank that has no way to the job (another user, another root directory) is an ordinary process. A
+ * checkpoint names it. */
+static void leave_the_rank(const mpy_options_t *options, char **argv, char **env) {
+    static mpy_job_t job;
+    char error[1024];
+    if (!options->tree || !options->rejoin || mpy_rejoin(options->rejoin, &job, error, sizeof error)) return;
+    execve(options->exec_path, argv, env);
+    mpy_fail(126, "%s: %s", options->exec_path, strerror(errno));
+}
+
 int main(int argc, char **argv, char **envp) {
     mpy_preload_leave(argv);
     char error[1024], **program_env = copy_environment(envp);
@@ -67,6 +78,7 @@ int main(int argc, char **argv, char **envp) {
 
     mpy_fds_note_inherited();
     if (options.tree && !mpy_tree_adopt(options.tree, error, sizeof error)) mpy_fail(2, "%s", error);
+    leave_the_rank(&options, argv + first, program_env);
     mpy_blocks_map();
     const char *checkpoint = mpy_lower_join(argv + first, NULL, false, 0, 0);
     if (checkpoint) mpy_continue(checkpoint);

@@ -68,13 +68,12 @@ int mpy_tree_kept(void) { return is_member() ? door : mpy_hub_door(); }
 
 /* ---- the text that an exec passes on ---- */
 
-static char text[8192];
+static char inherited[8192]; /* as the first process of the tree has seen it */
 
 const char *mpy_tree_text(void) {
-    if (!text[0]) {
-        int n = snprintf(text, sizeof text, "%d ", mpy_tree_kept());
-        mpy_fds_inherited_text(text + n, sizeof text - (size_t)n);
-    }
+    static char text[sizeof inherited + 16];
+    if (!inherited[0]) mpy_fds_inherited_text(inherited, sizeof inherited);
+    snprintf(text, sizeof text, "%d %s", mpy_tree_kept(), inherited);
     return text;
 }
 
@@ -82,7 +81,7 @@ bool mpy_tree_adopt(const char *given, char *error, size_t n) {
     char *end;
     door = (int)strtol(given, &end, 10);
     if (*end != ' ' || fcntl(door, F_SETFD, FD_CLOEXEC)) return mpy_refuse(error, n, "--tree is for manapy's own use");
-    snprintf(text, sizeof text, "%s", given);
+    snprintf(inherited, sizeof inherited, "%s", end + 1);
     mpy_fd_lower_add(door);
     mpy_fds_inherited_only(end + 1);
     return true;

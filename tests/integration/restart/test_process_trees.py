@@ -111,6 +111,36 @@ def test_python_that_waits_for_its_child(job: Job, wide: str, ways: str) -> None
     assert output.count("python: saw the end of its child") == 2 and oks(output) == 1, output
 
 
+MANY_FILES = """
+import os, subprocess, time
+from mpi4py import MPI
+os.dup2(os.open(os.devnull, os.O_RDONLY), 300)  # manapy's own descriptors have to make way for it
+MPI.COMM_WORLD.Barrier()
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print(subprocess.check_output(["echo", "a child"], text=True), end="", flush=True)
+"""
+
+
+def test_many_open_files_and_a_child_after_the_restart(job: Job) -> None:
+    job.start("sh", "-c", '"$@"; echo behind', "sh", sys.executable, "-c", MANY_FILES)
+    restart_twice(job)
+    (job.where / "go").touch()
+    lines = job.finish().splitlines()
+    assert lines.count("a child") == lines.count("behind") == 2, lines
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_a_child_of_another_user(make_job: Callable[..., Job]) -> None:
+    """It cannot read the job's secret. It is no part of the rank, and runs all the same."""
+    code = "from mpi4py import MPI; import subprocess, sys; sys.exit(subprocess.call(['setpriv', *sys.argv[1:]]))"
+    job = make_job(1)
+    job.start(sys.executable, "-c", code, "--reuid=65533", "--clear-groups", "sh", "-c", "id -u; exit 5")
+    job.wait()
+    assert job.output().splitlines()[-1] == "65533" and job.process and job.process.returncode == 5, job.output()
+
+
 def sessions(job: Job) -> list[bool]:
     """Does each rank's MPI process have a session of its own, and with it a group?"""
     pids = [rank["pid"] for rank in job.status()["ranks"]]
