@@ -11,7 +11,7 @@
  *  1. The answer does not change: the first library that was found is the one of this process.
  */
 #include "base/rank.h"
-#include "join/manager/pmix.h"
+#include "join/manager/pmi.h"
 #include "load.h"
 #include "parts.h"
 #include <dlfcn.h>
@@ -49,7 +49,7 @@ static int try_family(const char *prefix, mpy_family_t family) {
 }
 
 /* The family that can find the other ranks. A library of the standard ABI may be of either kind. */
-static mpy_family_t wanted_family(void) { return mpy_pmix_is_there() ? FAMILY_OPEN_MPI : FAMILY_MPICH; }
+static mpy_family_t wanted_family(void) { return mpy_pmi_uses_pmix() ? FAMILY_OPEN_MPI : FAMILY_MPICH; }
 
 static int try_wanted(const char *prefix) {
     return try_family(prefix, wanted_family()) || try_family(prefix, FAMILY_STANDARD);

@@ -13,6 +13,7 @@
 #include "pmi.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +69,18 @@ static int env_number(const char *name, int fallback) {
 
 bool mpy_pmi_is_hydra(void) { return getenv("MPI_LOCALNRANKS") != NULL; }
 
+/* A launcher sets PMI_FD for its own ranks. So it counts, unless its descriptor is closed: then it was set by another
+ * one, around the launcher of this rank. */
+bool mpy_pmi_uses_pmix(void) {
+    const bool is_open = getenv("PMI_FD") != NULL && (fcntl(env_number("PMI_FD", -1), F_GETFD) >= 0 || errno != EBADF);
+    return mpy_pmix_is_there() && !is_open;
+}
+
 /* Without a process manager that we can ask: is this one rank alone? */
 static bool is_alone(char *error, size_t n) {
+    if (getenv("PMI_PORT") != NULL || env_number("PMI_SIZE", 1) > 1)
+        return mpy_refuse(error, n, "the launcher gives this rank no PMI_FD, which manapy needs (mpiexec -pmi-port does "
+                          "not); use MPICH's mpirun without that option");
     if (env_number("SLURM_STEP_NUM_TASKS", 1) > 1)
         return mpy_refuse(error, n, "srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)");
     if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)
@@ -90,13 +101,16 @@ static bool open_pmix(mpy_pmi_t *p, char *error, size_t n) {
 
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     *p = (mpy_pmi_t){.fd = -1, .rank = 0, .size = 1, .local_size = 1, .value_max = 700};
-    if (getenv("PMI_FD") == NULL) return mpy_pmix_is_there() ? open_pmix(p, error, n) : is_alone(error, n);
+    if (mpy_pmi_uses_pmix()) return open_pmix(p, error, n);
+    if (getenv("PMI_FD") == NULL) return is_alone(error, n);
     p->manager = MPY_MANAGER_PMI;
     int fd = env_number("PMI_FD", -1);
     p->rank = env_number("PMI_RANK", -1), p->size = env_number("PMI_SIZE", -1);
     if (fd < 0 || p->rank < 0 || p->size < 1 || p->rank >= p->size)
         return mpy_refuse(error, n, "PMI_FD, PMI_RANK and PMI_SIZE in the environment contradict each other");
     p->fd = mpy_fd_high(fd);
+    if (p->fd < 0 && errno == EBADF)
+        return mpy_refuse(error, n, "the process manager's descriptor PMI_FD=%d is closed", fd);
     if (p->fd < 0)
         return mpy_refuse(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit "
                           "-n is too low)", fd, mpy_fd_base(), strerror(errno));

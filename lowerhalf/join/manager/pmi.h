@@ -19,6 +19,8 @@ typedef struct mpy_pmi {
 
 /* Were we started by hydra's mpirun (of MPICH or Intel MPI)? */
 bool mpy_pmi_is_hydra(void);
+/* Is it PMIx that tells this rank of the others? The variables of an outer launcher may still be there. */
+bool mpy_pmi_uses_pmix(void);
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
 /* Its fd has this number now. PMI: tells the MPI library, in the environment. */
 void mpy_pmi_note_fd(mpy_manager_t manager, int fd);

@@ -63,7 +63,8 @@ def refusal(rank: Path, environment: dict[str, str], where: Path) -> str:
 def test_broken_library(
     driver: Callable[[str], Path], fake: Path, environment: dict[str, str], tmp_path: Path, how: str, text: str
 ) -> None:
-    env = environment | {"MANAPY_LIBPMIX": str(fake), "FAKE_PMIX": how}
+    around = {"PMI_FD": "77", "PMI_RANK": "1", "PMI_SIZE": "2"}  # of another launcher, from which this one was started
+    env = environment | around | {"MANAPY_LIBPMIX": str(fake), "FAKE_PMIX": how}
     if how == "hang in init":
         env["MANAPY_PMIX_SECONDS"] = SOON
     said = refusal(driver("rank"), env, tmp_path)

@@ -290,6 +290,9 @@ def test_no_coordinator_to_start(run: Callable[..., list[Process]], tmp_path: Pa
         ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}, "use srun --mpi=pmi2"),
         ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0"}, "use srun --mpi=pmi2"),
         ({"PMI_FD": "5", "PMI_RANK": "3", "PMI_SIZE": "2"}, "contradict each other"),
+        ({"PMI_FD": "77", "PMI_RANK": "0", "PMI_SIZE": "2"}, "PMI_FD=77 is closed"),
+        ({"PMI_PORT": "host:4711", "PMI_ID": "0"}, "gives this rank no PMI_FD"),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "gives this rank no PMI_FD"),
     ],
 )
 def test_other_process_managers(run: Callable[..., list[Process]], env: dict[str, str], text: str) -> None:
