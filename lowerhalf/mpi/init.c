@@ -6,6 +6,7 @@
  *  1. Init runs with low descriptor numbers occupied and all signals blocked, so that descriptors and threads of the
  *     library do not interfere with the program.
  *  2. The control thread learns that an Init has begun: it tells the coordinator if that takes long.
+ *  3. The library and manapy have the same number of ranks. They learn it in different ways (join/manager/pmi.c).
  */
 #include "base/now.h"
 #include "isolate/fdguard.h"
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "functions.h"
 
@@ -46,14 +48,26 @@ static int end(sigset_t old, int rc) {
     return rc;
 }
 
+/* Invariant 3 */
+static int check_ranks(int rc) {
+    char line[256];
+    int size;
+    if (rc || ((mpy_fn_Comm_size_t)MPY_LOWER->mpi[MPY_FN_Comm_size])(MPI_COMM_WORLD, &size) || size == MPY_LOWER->size)
+        return rc;
+    snprintf(line, sizeof line, "the MPI library (%s) finds %d ranks, but the launcher has told manapy of %d: they do "
+             "not belong together", mpy_mpi_path(), size, MPY_LOWER->size);
+    MPY_LOWER->svc->die(line, 1);
+    return rc;
+}
+
 static int init(int *argc, char ***argv) {
     sigset_t old = begin();
-    return end(old, real_init(argc, argv));
+    return check_ranks(end(old, real_init(argc, argv)));
 }
 
 static int init_thread(int *argc, char ***argv, int required, int *provided) {
     sigset_t old = begin();
-    return end(old, real_init_thread(argc, argv, required, provided));
+    return check_ranks(end(old, real_init_thread(argc, argv, required, provided)));
 }
 
 static int session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session) {
