@@ -3,9 +3,10 @@
  * Half: lower.
  *
  * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix in which manapy is
- * installed; for Open MPI then the dynamic linker's. What has started us decides which family is looked for: a library
- * of another one would not find the other ranks. The standard ABI is taken only where there is no other library: it
- * costs a translation.
+ * installed, those of the mpiruns on PATH (for srun, which has no MPI beside it); for Open MPI then the dynamic
+ * linker's. What has started us decides which family is looked for: a library of another one would not find the other
+ * ranks. The standard ABI is taken only where there is no other library: it costs a translation. `manapy doctor` knows
+ * the same rules (manapy/mpi/_find.py).
  *
  * Invariant
  *  1. The answer does not change: the first library that was found is the one of this process.
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char found[PATH_MAX];
@@ -95,6 +97,23 @@ static int try_own_prefix(void) {
     return try_family(prefix, wanted_family());
 }
 
+/* The MPI whose mpirun or mpiexec is in a folder of PATH. A folder that is relative depends on where the job runs. */
+static int try_path(mpy_family_t family) {
+    const char *path = getenv("PATH"), *end;
+    for (; path && *path; path = *end ? end + 1 : end) {
+        end = strchrnul(path, ':');
+        for (int i = 0; i < 2 && *path == '/'; i++) {
+            char name[PATH_MAX + 16], file[PATH_MAX];
+            snprintf(name, sizeof name, "%.*s/%s", (int)(end - path), path, i == 0 ? "mpirun" : "mpiexec");
+            struct stat is;
+            if (access(name, X_OK) || stat(name, &is) || !S_ISREG(is.st_mode) || !realpath(name, file)) continue;
+            for (char *slash, up = 0; up < 2 && (slash = strrchr(file, '/')); up++) *slash = 0;
+            if (try_family(file, family)) return 1;
+        }
+    }
+    return 0;
+}
+
 /* What programs linked to Open MPI would get. */
 static int try_linker(void) {
     struct link_map *map;
@@ -107,5 +126,7 @@ const char *mpy_mpi_path(void) {
     const char *env = getenv("MANAPY_LIBMPI");
     if (mpy_options.mpi) return try_any(mpy_options.mpi) ? found : NULL; /* exactly the requested one, or none */
     if (env && *env) return try_any(env) ? found : NULL;
-    return try_ancestors() || try_own_prefix() || try_linker() ? found : NULL;
+    return try_ancestors() || try_own_prefix() || try_path(wanted_family()) || try_path(FAMILY_STANDARD) || try_linker()
+               ? found
+               : NULL;
 }

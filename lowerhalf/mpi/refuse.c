@@ -35,13 +35,21 @@ void mpy_mpi_refuse(const char *format, ...) {
 }
 
 void mpy_mpi_refuse_nothing(void) {
-    char line[PATH_MAX + 256];
+    char line[PATH_MAX + 512];
+    bool is_pmix = manager == MPY_MANAGER_PMIX && !strncmp(mpy_pmix_launcher(), "srun", 4);
+    bool is_pmi2 = manager == MPY_MANAGER_PMI && !mpy_pmi_is_hydra();
     const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
     if (asked && *asked)
         snprintf(line, sizeof line,
                  "no MPI library at %s (from %s); give a libmpi.so.12, a libmpi.so.40, a libmpi_abi.so.1 or an "
                  "installation prefix",
                  asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
+    else if (is_pmix || is_pmi2) /* srun has no MPI beside it, so its user has to name one */
+        snprintf(line, sizeof line,
+                 "no MPI library found: under srun --mpi=%s manapy looks for %s; name it with MANAPY_LIBMPI or with "
+                 "`mpi` of [launch] in /etc/manapy.toml, or load its module (for %s; see `manapy doctor`)",
+                 is_pmix ? "pmix" : "pmi2", is_pmix ? "Open MPI" : "MPICH or a relative",
+                 is_pmix ? "MPICH: srun --mpi=pmi2" : "Open MPI: srun --mpi=pmix");
     else
         snprintf(line, sizeof line,
                  "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or "
