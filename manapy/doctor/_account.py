@@ -12,7 +12,7 @@ from ._finding import Finding, Level
 from ._mounts import mount_of
 
 SMALL = 256 << 20  # bytes of /dev/shm that MPI and recordings of a few ranks can fill
-OF_ONE_HOST = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
+OF_ONE_HOST = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay")
 SELINUX = Path("/sys/fs/selinux")
 SAVES_GPUS = 570  # version of NVIDIA's driver that has cuCheckpointProcessCheckpoint (wrappers/cuda.c)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import shutil
 from pathlib import Path
 
 from ..core import installation
 from ..core.units import size
-from ..mpi import Candidate, Family, candidates, family_of, find_pmix
+from ..mpi import Candidate, Family, candidates, family_of, find_pmix, under_srun
 from ._account import check_account
 from ._finding import Finding, Level
 from ._mounts import mount_of
@@ -17,7 +18,7 @@ from ._mounts import mount_of
 HWCAP2_FSGSBASE = 1 << 1
 AT_HWCAP2 = 26
 KERNEL = (5, 9)  # FSGSBASE for user space
-NOFILE = 1024  # the lower half keeps its descriptors at 512 and above
+NOFILE = 1024  # below, the lower half has its descriptors among fewer, and lower, numbers (lowerhalf/isolate/fdguard.h)
 LOCAL = {"tmpfs", "ramfs", "overlay"}
 
 
@@ -31,6 +32,7 @@ def check_system(mpi: str | None = None, directory: Path | None = None) -> list[
         _overcommit(),
         *_installation(),
         *_mpi(mpi),
+        *_srun(mpi),
         _pmix(),
         _mpi4py(),
         _directory(directory or Path.cwd()),
@@ -79,12 +81,11 @@ def _limits() -> list[Finding]:
     shown = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
     if soft == resource.RLIM_INFINITY or soft >= NOFILE:
         files = Finding("open files", Level.OK, f"ulimit -n {shown}")
-    elif hard == resource.RLIM_INFINITY or hard >= NOFILE:
-        files = Finding("open files", Level.BAD, f"ulimit -n {shown}: run 'ulimit -n {NOFILE}' first")
     else:
-        files = Finding(
-            "open files", Level.BAD, f"ulimit -n {shown}, and no more than {hard} allowed: {NOFILE} are needed"
-        )
+        can = hard == resource.RLIM_INFINITY or hard >= NOFILE
+        more = f"'ulimit -n {NOFILE}' allows more" if can else f"no more than {hard} allowed"
+        text = f"ulimit -n {shown}: enough for programs with few open files, as manapy needs some itself; {more}"
+        files = Finding("open files", Level.NOTE, text)
     stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
     shown = "unlimited" if stack == resource.RLIM_INFINITY else f"{stack // 1024} KiB"
     level = Level.OK if stack == resource.RLIM_INFINITY or stack >= 1 << 20 else Level.NOTE
@@ -164,9 +165,25 @@ def _mpi(option: str | None) -> list[Finding]:
         chosen = True
     if not chosen:
         findings.append(
-            Finding("MPI", Level.BAD, "no MPI found: pip install 'manapy[mpich]', or give --mpi PATH or MANAPY_LIBMPI")
+            Finding(
+                "MPI", Level.BAD, "no MPI found: install one (pip install mpich), or give --mpi PATH or MANAPY_LIBMPI"
+            )
         )
     return findings
+
+
+def _srun(option: str | None) -> list[Finding]:
+    """The MPI of steps of srun, which has none beside it. Nothing if there is no srun, or if the user names the MPI."""
+    if shutil.which("srun") is None or option or os.environ.get("MANAPY_LIBMPI"):
+        return []
+    texts, level = [], Level.NOTE
+    for how, family in (("pmi2", Family.MPICH), ("pmix", Family.OPENMPI)):
+        found = under_srun(family)
+        level = Level.OK if found.path else level
+        texts.append(f"srun --mpi={how}: {found.path or 'none'} ({found.rule}: {found.source})")
+    if level is Level.NOTE:
+        texts.append("name it with MANAPY_LIBMPI, or with `mpi` of [launch] in /etc/manapy.toml")
+    return [Finding("MPI under srun", level, "; ".join(texts))]
 
 
 def _pmix() -> Finding:
@@ -192,7 +209,8 @@ def _mpi4py() -> Finding:
             "mpi4py", Level.NOTE, "not installed in this Python (needed only by Python programs that use MPI)"
         )
     if int(version.split(".")[0]) < 4:
-        return Finding("mpi4py", Level.NOTE, f"{version}: must be built for MPICH's ABI; wheels of 4.1 and newer are")
+        text = f"{version}: must be built for MPICH or Open MPI; wheels of 4.1 and newer run under either"
+        return Finding("mpi4py", Level.NOTE, text)
     return Finding("mpi4py", Level.OK, version)
 
 

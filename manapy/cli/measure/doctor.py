@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Print the findings."""
-    from ...core.errors import ManapyError
+    from ...core.errors import UsageError
     from ...doctor import Level, check_program, check_system, report
 
     if options.job and not options.report:
-        raise ManapyError("--job is for --report FILE")
+        raise UsageError("--job is for --report FILE")
     job = naming.job(options.job).dir if options.job else None
     findings = check_system(options.mpi, options.file_system)
     if options.program:

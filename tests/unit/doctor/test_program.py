@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from compiling import SHARED, build
-from manapy.doctor import Level, _elf, check_program, check_system
-from manapy.mpi._find import PLACES
+from manapy.core import installation
+from manapy.doctor import Level, _elf, _system, check_program, check_system
+from manapy.mpi._find import PLACES, Candidate
 
 SOURCE = "int main(void) { return 0; }\n"
 
@@ -256,3 +258,30 @@ def test_system_finds_the_standard_abi(tmp_path: Path, version: str, level: Leve
     library = build(tmp_path / "libmpi_abi.so.1", text, *SHARED)
     finding = next(f for f in check_system(str(library), tmp_path) if f.subject == "MPI by --mpi")
     assert finding.level is level and f"MPI-5 standard ABI, {version}" in finding.text and said in finding.text
+
+
+def test_system_tells_which_mpi_srun_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "executable", lambda name: tmp_path / "own/bin" / name)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("MANAPY_LIBMPI", raising=False)
+    assert not _system._srun(None)
+    for name in ("bin/srun", "bin/mpirun", "lib/libmpi.so.12"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch(0o755)
+    (found,) = _system._srun(None)
+    library, mpirun = tmp_path / "lib/libmpi.so.12", tmp_path / "bin/mpirun"
+    assert found.level is Level.OK and f"srun --mpi=pmi2: {library} (PATH: {mpirun}); srun --mpi=pmix: " in found.text
+    monkeypatch.setattr(_system, "under_srun", lambda family: Candidate("PATH", "no mpirun", None))
+    (found,) = _system._srun(None)
+    assert found.level is Level.NOTE and "MANAPY_LIBMPI" in found.text and "/etc/manapy.toml" in found.text
+    assert not _system._srun("/opt/mpi")
+
+
+@pytest.mark.parametrize("hard", [300, 4096])
+def test_few_open_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch, hard: int) -> None:
+    before = resource.getrlimit
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda what: (256, hard) if what == resource.RLIMIT_NOFILE else before(what)
+    )
+    files = _system._limits()[0]
+    assert files.level is Level.NOTE and "256" in files.text
