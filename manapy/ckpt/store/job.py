@@ -153,6 +153,22 @@ def readable(directories: Iterable[Path]) -> list[Job]:
     return sorted(found, key=lambda j: (j.started, j.id))
 
 
+def find_ended() -> Job:
+    """The only job here that has ended, or was killed, and has a checkpoint. Raises JobError."""
+    here = Path()
+    if is_job(here):
+        return read(here)
+    found = [job for job in jobs_in(here) if publish.latest(job.dir) is not None and not job.is_live()]
+    if not found:
+        raise JobError(
+            f"no ended job with a checkpoint is in {here.resolve()}: name one ('manapy list --all' shows yours)"
+        )
+    if len(found) > 1:
+        names = ", ".join(os.path.relpath(job.dir) for job in found)
+        raise JobError(f"{len(found)} ended jobs here have a checkpoint, name one: {names}")
+    return found[0]
+
+
 def find_live(which: str | None) -> Job:
     """The job with this directory, name (known.py) or checkpoint; without one, the only live job here. Raises JobError.
 

@@ -29,12 +29,13 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    """CHECKPOINT, required."""
+def add_checkpoint(parser: argparse.ArgumentParser, default: str = "") -> None:
+    """CHECKPOINT. Required, unless default says what the command takes without it."""
     parser.add_argument(
         "checkpoint",
+        nargs="?" if default else None,
         metavar="CHECKPOINT",
-        help=naming.CHECKPOINT,
+        help=naming.CHECKPOINT + (f" (default: {default})" if default else ""),
     )
 
 

@@ -65,6 +65,13 @@ def checkpoint(which: str) -> Path:
     return publish.resolve(job(which).dir)
 
 
+def ended() -> Path:
+    """The directory of the only job in this directory that has ended and has a checkpoint. Raises JobError."""
+    from ...ckpt.store import job
+
+    return job.find_ended().dir
+
+
 def chain(which: str | None) -> Chain:
     """The chain that CHAIN means; None: the newest one in this directory. Raises ManapyError."""
     from ...chain import record, steps

@@ -53,7 +53,7 @@ PASSED_ON = {  # to manapy-restart
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    arguments.add_checkpoint(parser)
+    arguments.add_checkpoint(parser, "the only job in this directory that has ended and has a checkpoint")
     parser.add_argument("--mpirun", metavar="COMMAND", help="use this mpirun, or a command such as 'srun --mpi=pmi2'")
     parser.add_argument(
         "-n", dest="ranks", metavar="N", type=arguments.positive, help="fail if the checkpoint does not have N ranks"
@@ -87,7 +87,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ...core.errors import ManapyError, why
     from ...core.units import and_more
 
-    path = naming.checkpoint(options.checkpoint)
+    which = options.checkpoint or str(naming.ended())
+    path = naming.checkpoint(which)
+    if options.checkpoint is None:
+        out.note(f"manapy: continues {path}")
     manifest = publish.read_manifest(path)
     ranks = len(manifest.ranks)
     if options.ranks not in (None, ranks):
@@ -113,7 +116,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     command += ["--no-trace"] * options.no_trace
     sys.stdout.flush()
     try:
-        os.execv(mpirun[0], [*command, str(_what(options.checkpoint, path, manifest))])
+        os.execv(mpirun[0], [*command, str(_what(which, path, manifest))])
     except OSError as error:
         raise ManapyError(f"{why(error, mpirun[0])}: give another one with --mpirun PATH") from error
 

@@ -13,9 +13,10 @@ import images
 import pytest
 from manapy import cli
 from manapy.ckpt.store import image, known, publish
+from manapy.ckpt.store.job import Job, find_ended
 from manapy.cli.start.restart import find_mpirun
 from manapy.core import launchers
-from manapy.core.errors import ManapyError
+from manapy.core.errors import JobError, ManapyError
 
 RANKS = 3
 
@@ -55,6 +56,25 @@ def mpirun(tmp_path: Path) -> Path:
 def restart(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     code = "import sys; from manapy.cli import main; sys.exit(main())"
     return subprocess.run([sys.executable, "-c", code, "restart", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_restart_of_the_only_ended_job(job: Path, mpirun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job.parent)
+    (job.parent / "manapy-without").mkdir()
+    shutil.copy(job / "job.json", job.parent / "manapy-without/job.json")  # it has no checkpoint
+    done = restart("--mpirun", mpirun)
+    assert done.returncode == 7 and f"continues {job / 'ckpt-000002'}" in done.stderr
+    assert mpirun.with_name("mpirun.arguments").read_text().splitlines()[-1] == str(job / "ckpt-000002")
+    monkeypatch.chdir(job)  # the job's directory itself
+    assert restart("--mpirun", mpirun).returncode == 7
+    monkeypatch.chdir(job.parent)
+    shutil.copytree(job, job.parent / "manapy-other", symlinks=True)
+    done = restart("--mpirun", mpirun)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "2 ended jobs here have a checkpoint, name one: manapy-" in done.stderr
+    monkeypatch.setattr(Job, "is_live", lambda self: True)
+    with pytest.raises(JobError, match="no ended job with a checkpoint is in"):
+        find_ended()
 
 
 def test_list_jobs(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
