@@ -127,7 +127,9 @@ def _command(parser: argparse.ArgumentParser, level: int, more: str) -> Iterator
 
 def more_of(child: argparse.ArgumentParser, more: str) -> str:
     """Return what may follow '--' in a subcommand, if `more` may in the command."""
-    return more if child.prog.endswith((" run", " guard")) else ""
+    from manapy.cli.shared import dashes
+
+    return dashes.of_subcommand(child.prog.split()[-1], more)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

@@ -106,11 +106,15 @@ def module_of(name: str) -> ModuleType:
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of a command."""
+    from .shared import dashes
+
     module = module_of(name)
     parser = argparse.ArgumentParser(
         prog=f"manapy {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)
+    if more := getattr(module, "TAKES_MORE", None):
+        dashes.show(parser, more)
     return parser
 
 
@@ -135,13 +139,13 @@ def _command(module: ModuleType, arguments: list[str]) -> int:
 def _options(name: str, words: list[str]) -> argparse.Namespace:
     """The options of a command, from its words, or else from configuration files. `settings` has what the latter set.
     Raises UsageError."""
-    from .shared import configuration, defaults
+    from .shared import configuration, dashes, defaults
 
     parser = parser_of(name)
     wants_files = name in COMMANDS and not {"-h", "--help"} & set(words)
     defaults.add_opposites(parser)
     pending = defaults.apply(parser, name, configuration.files() if wants_files else [], COMMANDS)
-    options = parser.parse_args(words)
+    options = dashes.parse(parser, words, getattr(module_of(name), "TAKES_MORE", ""))
     options.settings = defaults.settle(options, pending)
     return options
 

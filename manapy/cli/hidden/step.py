@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..shared.output import Output
 
-TAKES_MORE = True
+TAKES_MORE = "-- PROGRAM [ARGUMENTS...]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -148,3 +148,29 @@ def test_each_old_name_sets_the_new_option(
     assert capsys.readouterr().err == f"manapy {' '.join(command)}: {old} is called {new} now\n"
     assert parsed == parser.parse_args([*command[1:], new, value])
     assert capsys.readouterr().err == ""
+
+
+MORE = {  # commands that start a program, and what they say about it
+    "run": "[-- COMMAND [ARGUMENTS...]]",
+    "trace run": "-- COMMAND [ARGUMENTS...]",
+    "rdma run": "-- COMMAND [ARGUMENTS...]",
+    "slurm guard": "-- SCRIPT [ARGUMENTS...]",
+}
+
+
+@pytest.mark.parametrize("command", MORE)
+def test_a_forgotten_separator(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The usage says where the command belongs, and so does the error."""
+    assert cli.main([*command.split(), "--help"]) == 0
+    assert " ".join(capsys.readouterr().out.partition("\n\n")[0].split()).endswith(f" {MORE[command]}")
+    assert cli.main([*command.split(), "mpirun", "-n", "4", "manapy-launch", "solver"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "unrecognized arguments: mpirun -n 4 manapy-launch solver" in said
+    what = "SCRIPT" if command == "slurm guard" else "COMMAND"
+    assert said.endswith(f"(is '--' missing? manapy {command} ... -- {what} [ARGUMENTS...])")
+
+
+def test_no_separator_belongs_there(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["status", "a", "b"], ["trace", "top", "a", "b"]):
+        assert cli.main(command) == 2
+        assert "missing?" not in capsys.readouterr().err
