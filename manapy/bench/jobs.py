@@ -34,7 +34,7 @@ def _late(module: str, name: str, setting: Setting) -> list[Row]:
 
 
 JOBS: dict[str, Job] = {
-    "calls": Job("one call on one rank, without any waiting", 12, latency.calls),
+    "calls": Job("one call on one rank, without any waiting (--no-trace), and what recording adds", 12, latency.calls),
     "p2p": Job("point-to-point latency", 10, latency.p2p),
     "rate": Job("many small operations one after the other, with and without recording", 20, latency.rate),
     "blocking": Job("latency of blocking collectives (Figure 5 a)", 40, latency.blocking),

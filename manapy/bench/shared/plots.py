@@ -281,7 +281,7 @@ def _bars(
     value: Callable[[Row, str], Estimate | None],
     names: Sequence[str] | None = None,
 ) -> None:
-    """One group of bars per row, with the 95 % interval; variants without values are left out."""
+    """One group of bars per row, with the 95 % interval, or the range of few samples; no variants without values."""
     variants = [variant for variant in variants if any(value(row, variant) is not None for row in rows)]
     width = 0.8 / max(len(variants), 1)
     for i, variant in enumerate(variants):
@@ -317,11 +317,10 @@ def _megabytes(row: Row) -> int:
 
 
 def _scaled(e: Estimate | None, factor: float, offset: float) -> Estimate | None:
-    return (
-        None
-        if e is None
-        else Estimate(e.median * factor + offset, e.low * factor + offset, e.high * factor + offset, e.iqr * factor)
-    )
+    if e is None:
+        return None
+    median, low, high = (value * factor + offset for value in (e.median, e.low, e.high))
+    return Estimate(median, low, high, e.iqr * factor, e.count)
 
 
 def _errors(values: Sequence[Estimate]) -> list[list[float]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...core.units import first_and_more
-from .samples import CLOCK, FCDP, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, UNTRACED, Estimate, Row
+from .samples import CLOCK, FCDP, FEWEST, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, UNTRACED, Estimate, Row
 
 SPREAD = "quartiles apart"  # if there is nothing to compare with
 FORMAT = 2  # 1: with one baseline and one manapy variant
@@ -21,10 +21,11 @@ def columns(rows: Sequence[Row]) -> list[str]:
     if methods := _methods(rows):
         return ["", *methods, "goal"]
     ours = _ours(rows)
-    two_phase = ["2pc", "2pc : native [95 %]"] if _measured(rows, TWO_PHASE) else []
-    native = ["native", f"{ours} − native [95 %]", f"{ours} : native [95 %]"] if _measured(rows, NATIVE) else []
+    how = _interval(rows)
+    two_phase = ["2pc", f"2pc : native{how}"] if _measured(rows, TWO_PHASE) else []
+    native = ["native", f"{ours} − native{how}", f"{ours} : native{how}"] if _measured(rows, NATIVE) else []
     spread = [] if native or ours != SHIFT else [SPREAD]
-    untraced = ["without recording", "without : native [95 %]"] if _measured(rows, UNTRACED) else []
+    untraced = ["without recording", f"without : native{how}"] if _measured(rows, UNTRACED) else []
     both = 2 if native else 1
     return ["", *native[:1], *two_phase[:both], ours, *spread, *native[1:], *untraced[:both], "goal"]
 
@@ -130,6 +131,22 @@ def _measured(rows: Sequence[Row], variant: str) -> bool:
     return any(variant in row.samples or variant in row.failures for row in rows)
 
 
+def _interval(rows: Sequence[Row]) -> str:
+    """What stands behind the medians of a table: [the 95 % interval], or (the least to the greatest) of few samples."""
+    counts = [len(samples) for row in rows for samples in row.samples.values() if len(samples) > 1]
+    kinds = ["[95 %]"] * any(count >= FEWEST for count in counts)
+    kinds += ["(min to max)"] * any(count < FEWEST for count in counts)
+    return f" {' or '.join(kinds)}" if kinds else ""
+
+
+def _around(e: Estimate, text: Callable[[float], str]) -> str:
+    """The interval or the range, with a blank before it; nothing for a single sample."""
+    if e.count == 1:
+        return ""
+    low, high = text(e.low), text(e.high)
+    return f" ({low} to {high})" if e.count < FEWEST else f" [{low}, {high}]"
+
+
 def _value(row: Row, variant: str) -> str:
     if variant in row.failures:
         return "failed"
@@ -139,8 +156,8 @@ def _value(row: Row, variant: str) -> str:
 
 def _compared(row: Row, method: str) -> str:
     """A method's value. A ratio also has its interval."""
-    e = row.value(method) if row.unit == "×" and len(row.samples.get(method, ())) > 1 else None
-    return _value(row, method) + (f" [{e.low:.2f}, {e.high:.2f}]" if e else "")
+    e = row.value(method) if row.unit == "×" else None
+    return _value(row, method) + (_around(e, "{:.2f}".format) if e else "")
 
 
 def _spread(row: Row, variant: str) -> str:
@@ -153,13 +170,18 @@ def _difference(row: Row, variant: str) -> str:
     if e is None:
         return ""
     scale, digits, unit = _shape(e.median, row.unit)
-    return f"{e.median * scale:+.{digits}f} [{e.low * scale:+.{digits}f}, {e.high * scale:+.{digits}f}] {unit}"
+
+    def text(value: float) -> str:
+        return f"{value * scale:+.{digits}f}"
+
+    return f"{text(e.median)}{_around(e, text)} {unit}"
 
 
 def _ratio(row: Row, variant: str) -> str:
     e = None if row.unit == "%" else row.ratio(variant)
     digits = 4 if variant == RECORDED else 2  # recorders should cost at most 0.2 %
-    return "" if e is None else f"{e.median:.{digits}f} [{e.low:.{digits}f}, {e.high:.{digits}f}]"
+    text = f"{{:.{digits}f}}".format
+    return "" if e is None else text(e.median) + _around(e, text)
 
 
 def number(value: float, unit: str) -> str:

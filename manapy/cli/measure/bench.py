@@ -3,9 +3,12 @@ clock (cc).
 
 The three kinds of runs alternate. The table shows medians over all rounds. Differences and ratios are computed per
 round, and shown as their median and its 95 % bootstrap interval. If the interval contains 0 (or 1), the runs cannot be
-distinguished here. The command needs an otherwise idle machine, a C compiler and the mpi.h of the MPI in use. It writes
-every sample (result.json) and pictures. Figures and tables of the jobs below are those of the paper "Enabling Practical
-Transparent Checkpointing for MPI: A Topological Sort Approach" (arXiv:2408.02218).
+distinguished here. Fewer than six rounds have no such interval: the least and the greatest value are shown, which prove
+nothing of this kind.
+
+The command needs an otherwise idle machine, a C compiler and the mpi.h of the MPI in use. It writes every sample
+(result.json) and pictures into a folder. Figures and tables of the jobs below are those of the paper "Enabling
+Practical Transparent Checkpointing for MPI: A Topological Sort Approach" (arXiv:2408.02218).
 """
 
 from __future__ import annotations

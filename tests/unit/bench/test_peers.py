@@ -40,12 +40,12 @@ def rows() -> list[Row]:
     return found.all()
 
 
-def test_ratios_are_of_one_round_and_have_an_interval() -> None:
+def test_ratios_are_of_one_round_and_have_a_range() -> None:
     its = peers.ratios({"fcdp": {0: 1.0, 1: 2.0}, "FSDP2": {0: 2.0, 1: 8.0, 2: 9.0}, "failed": {}})
     assert its == {"FSDP2": {0: 2.0, 1: 4.0}}
     row = Row("fcdp-fsdp2", "full: times fcdp's at 100 Mb/s", "×", samples=its)
     (cells,) = report.lines([row, *rows()])[:1]
-    assert "3.000 × [2.00, 4.00]" in cells
+    assert "3.000 × (2.00 to 4.00)" in cells
 
 
 def test_pictures(tmp_path: Path) -> None:
