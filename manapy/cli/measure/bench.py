@@ -14,7 +14,6 @@ Practical Transparent Checkpointing for MPI: A Topological Sort Approach" (arXiv
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import platform
 import shutil
@@ -94,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="DIR",
         type=Path,
-        help="write result.json and the pictures to folder DIR (default: manapy-bench-<date>-<host>/ here)",
+        help="write result.json and the pictures to folder DIR (default: manapy-bench-<time>-<host>/ here)",
     )
     add("--storm", metavar="N", type=arguments.positive, help="measurement storm: number of failures (default: 200)")
     add(
@@ -137,21 +136,30 @@ def run(options: argparse.Namespace, out: Output) -> int:
             raise ManapyError(f"{path}: no such file or directory")
     found = tools.find()
     os.environ["MANAPY_CONFIG"] = "off"  # figures of manapy's own defaults
-    where = options.out or Path(f"manapy-bench-{datetime.date.today()}-{platform.node()}")
+    where = options.out or Path(f"manapy-bench-{time.strftime('%Y%m%d-%H%M%S')}-{platform.node()}")
+    if (where / "result.json").exists():  # a run may have taken hours
+        raise ManapyError(f"{where} has the results of another run: name another folder with --out")
+    before = _files(where)
     figures = _Figures(_values(options), machine.facts(found, options.file_system.resolve()))
     _measure(figures, options, found, where, out)
     result = figures.result()
-    written = _write(figures, result, where, out)
+    _write(figures, result, where, out)
     out.data(result)
     for name, why in figures.left_out.items():
         out.note(f"manapy bench: {name} is left out: {why}")
     failures = report.failures(figures.rows)
     for line in failures:
         out.error(line)
-    out.note(f"written: {', '.join(str(path) for path in written)}")
+    written = [path for path, stamp in _files(where).items() if before.get(path) != stamp]
+    out.note(f"written: {', '.join(map(str, written))}")
     if figures.interrupted:
         out.error("interrupted: what was measured until then is above")
     return 1 if figures.interrupted or failures or not figures.rows else 0
+
+
+def _files(where: Path) -> dict[Path, int]:
+    """The files in a folder, in the order of their names, and when each was written. Empty without a folder."""
+    return {path: path.stat().st_mtime_ns for path in sorted(where.glob("*")) if path.is_file()}
 
 
 @dataclass
@@ -234,23 +242,21 @@ def _measure(figures: _Figures, options: argparse.Namespace, found: Tools, where
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write(figures: _Figures, result: dict[str, Any], where: Path, out: Output) -> list[Path]:
-    """Write the results and the pictures, and print the table. The files."""
+def _write(figures: _Figures, result: dict[str, Any], where: Path, out: Output) -> None:
+    """Write the results and the pictures, and print the table."""
     from ...bench.shared import plots, report
 
     facts = figures.facts
-    written = [report.write(where, result)]
+    report.write(where, result)
     title = (
         f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy "
         f"{facts['manapy']}"
     )
     if plots.available():
         plots.draw(figures.rows, where, title)
-        written += sorted(where.glob("*.png"))
     else:
         out.note("manapy bench: no pictures: matplotlib is not installed (pip install 'manapy[bench]')")
     _show(out, figures.rows, f"{title}; load before: {facts['load before']}")
-    return written
 
 
 def _show(out: Output, rows: list[Row], title: str) -> None:
