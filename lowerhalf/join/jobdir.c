@@ -90,7 +90,7 @@ static bool is_live(const char *dir) {
     return live;
 }
 
-static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n) {
+static bool lock_directory(const char *dir, bool can_be_named, int *lock_fd, char *error, size_t n) {
     char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/lock", dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -106,8 +106,8 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
         if (held && !live) pause_ms(20);
     }
     if (live) {
-        mpy_reason(error, n, "the job in %s is still running; stop it first (manapy stop %s), or name another "
-                   "directory with --dir", dir, dir);
+        mpy_reason(error, n, "the job in %s is still running; stop it first (manapy stop %s)%s", dir, dir,
+                   can_be_named ? ", or name another directory with --dir" : "");
         close(fd);
         return false;
     }
@@ -166,7 +166,7 @@ bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, 
     struct stat st;
     if (stat(path, &st) == 0 && mpy_own_check(path, &st, S_IWOTH, error, n) != 0) return false;
     strcpy(job->dir, path);
-    return lock_directory(path, lock_fd, error, n);
+    return lock_directory(path, options->resume == NULL, lock_fd, error, n);
 }
 
 bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {

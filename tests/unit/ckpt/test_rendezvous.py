@@ -224,6 +224,9 @@ def test_directory_of_a_live_job_is_refused(run: Callable[..., list[Process]], t
     second, other = run("--dir", "job", size=2, pmi=pmi)
     assert re.fullmatch(rf"rank: the job in {tmp_path}/job is still running; .*\n", failed(second))
     assert failed(other) == "", "only rank 0 says it"
+    (tmp_path / "job/ckpt-000001").mkdir()
+    (again,) = run("--resume", tmp_path / "job/ckpt-000001", size=1)
+    assert failed(again).endswith("(manapy stop " + str(tmp_path / "job") + ")\n"), "a restart has no --dir"
     first.end()
     gone(tmp_path / "job")
     third = run("--dir", "job", size=1)[0]
