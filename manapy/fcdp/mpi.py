@@ -6,7 +6,7 @@ try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
     raise ImportError(
-        f"manapy.fcdp needs mpi4py and an MPI library: pip install 'manapy[mpich]', or mpi4py for your MPI ({error})"
+        f"manapy.fcdp needs mpi4py and an MPI library: manapy's extra 'mpich', or mpi4py for your MPI ({error})"
     ) from None
 
 __all__ = ["MPI"]

@@ -2,8 +2,8 @@
 `etcd://host[:port][,host[:port]...][?user=NAME&password-file=FILE][&ca=FILE][&cert=FILE&key=FILE]`.
 
 `ca` turns TLS on. With `cert` and `key` the client sends its own certificate. A file contains a user's password. Keys
-are /manapy/shift/JOB/KEY; a user needs the permission readwrite for this prefix. The client is the package etcd3 (extra
-`manapy[rdma]`).
+are /manapy/shift/JOB/KEY; a user needs the permission readwrite for this prefix. The client is the package etcd3
+(manapy's extra rdma).
 
 Invariants
  1. One endpoint is used at a time. A call that fails because a connection, a leader or a valid token is missing is
@@ -222,7 +222,7 @@ def packages() -> tuple[Any, Any]:
             import etcd3
             import grpc
     except ImportError as error:
-        raise StoreError(f"etcd needs the package etcd3: pip install 'manapy[rdma]' ({error})") from error
+        raise StoreError(f"etcd needs the package etcd3, manapy's extra 'rdma' ({error})") from error
     except TypeError as error:
         raise StoreError(
             f"etcd3 can't be used in a process that has imported protobuf before ({str(error).splitlines()[0]})"

@@ -284,13 +284,13 @@ def test_the_sharding_engine_knows_no_front_end(root: Path) -> None:
             "torch",
             "manapy.fcdp.engine.engine, manapy.fcdp.layers.numpy_training",
             "manapy.fcdp.pytorch",
-            "manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]'",
+            "manapy.fcdp.pytorch needs PyTorch, manapy's extra 'torch'",
         ),
         (
             "mpi4py",
             "manapy.fcdp.engine.units, manapy.fcdp.advice",
             "manapy.fcdp.engine.engine",
-            "manapy.fcdp needs mpi4py and an MPI library: pip install 'manapy[mpich]', or mpi4py for your MPI",
+            "manapy.fcdp needs mpi4py and an MPI library: manapy's extra 'mpich', or mpi4py for your MPI",
         ),
     ],
 )

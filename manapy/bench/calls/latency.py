@@ -123,7 +123,7 @@ def overlap(setting: Setting) -> list[Row]:
 def python(setting: Setting) -> list[Row]:
     """The same with mpi4py."""
     if importlib.util.find_spec("mpi4py") is None:
-        raise LeftOutError("mpi4py is not installed (pip install 'manapy[mpich]', or mpi4py for your MPI)")
+        raise LeftOutError("mpi4py is not installed (manapy's extra 'mpich', or mpi4py for your MPI)")
     rows = Rows("python")
     modes = ("p2p", "blocking", "nonblocking")
     for i, mode in enumerate(modes):

@@ -109,7 +109,7 @@ def need_torch() -> None:
     """Raises LeftOutError if a requirement of manapy.fcdp.pytorch is missing."""
     for name, extra in (("torch", "torch"), ("ml_dtypes", "torch"), ("mpi4py", "mpich")):
         if importlib.util.find_spec(name) is None:
-            raise LeftOutError(f"no {name} (pip install 'manapy[{extra}]')")
+            raise LeftOutError(f"no {name} (manapy's extra '{extra}')")
 
 
 class _Comparison:

@@ -49,7 +49,7 @@ class Tools:
 def find() -> Tools:
     """All tools. Raises ManapyError with the first tool that is missing."""
     if importlib.util.find_spec("numpy") is None:
-        raise ManapyError("manapy bench needs numpy: pip install 'manapy[bench]'")
+        raise ManapyError("manapy bench needs numpy: pip install numpy")
     launch, restart, command = (_needed(name) for name in ("manapy-launch", "manapy-restart", "manapy"))
     beside = command.parent / "mpirun"
     mpirun = beside if beside.exists() else shutil.which("mpirun") or shutil.which("mpiexec")

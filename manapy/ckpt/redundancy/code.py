@@ -21,7 +21,7 @@ def complaint(spare: int) -> str:
         try:
             import zfec  # noqa: F401
         except ImportError as error:
-            return f"--redundancy rs needs the Python package zfec, pip install 'manapy[levels]': {error}"
+            return f"--redundancy rs needs the Python package zfec (manapy's extra 'levels'): {error}"
     return ""
 
 

@@ -255,7 +255,7 @@ def _write(figures: _Figures, result: dict[str, Any], where: Path, out: Output) 
     if plots.available():
         plots.draw(figures.rows, where, title)
     else:
-        out.note("manapy bench: no pictures: matplotlib is not installed (pip install 'manapy[bench]')")
+        out.note("manapy bench: no pictures: matplotlib is not installed (manapy's extra 'bench')")
     _show(out, figures.rows, f"{title}; load before: {facts['load before']}")
 
 

@@ -4,8 +4,8 @@
     manapy completion zsh > DIR/_manapy         zsh: DIR is a folder of $fpath
     manapy completion tcsh > FILE               tcsh: `source FILE` in ~/.tcshrc
 
-It completes commands, options, their choices, and paths; names of jobs only as paths. Needs pip install
-'manapy[completion]'.
+It completes commands, options, their choices, and paths; names of jobs only as paths. Needs manapy's
+extra completion.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     try:
         import shtab
     except ImportError:
-        raise ManapyError("the Python package shtab is missing: pip install 'manapy[completion]'") from None
+        raise ManapyError("the Python package shtab is missing (manapy's extra 'completion')") from None
     out.line(shtab.complete(whole(shtab), options.shell))
     return 0
 

@@ -113,7 +113,7 @@ def _add_export(commands: Any) -> None:
         "--format",
         choices=("json", "openmetrics", "perfetto", "otf2"),
         required=True,
-        help="the format; otf2 writes a folder and needs pip install 'manapy[trace]'",
+        help="the format; otf2 writes a folder and needs manapy's extra trace",
     )
     export.add_argument(
         "--out", metavar="FILE", type=Path, help="write to FILE (default: trace.json, .prom, .pftrace or .otf2 here)"
@@ -174,7 +174,7 @@ def _add_serve(commands: Any) -> None:
             "Serve what is known of a job as metrics (OpenMetrics) for Prometheus and others, by HTTP, at /metrics: "
             "states of ranks, verdicts, calls, waits, checkpoints. Print the URL, and serve until the job has ended or "
             "Ctrl-C. There is no authentication: who reaches the address may read. docs/grafana.json is a dashboard. "
-            "Needs pip install 'manapy[metrics]'."
+            "Needs manapy's extra metrics."
         ),
     )
     arguments.add_recording(serve)

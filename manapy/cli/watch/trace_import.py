@@ -20,8 +20,8 @@ def add_arguments(commands: Any) -> None:
         help="make a recording of another tool's",
         description=(
             "Make a recording of what another tool has recorded. `manapy why`, `manapy trace report` and the others "
-            "accept the folder as JOB. The files must be of one job: an OTF2 archive (Score-P; needs pip install "
-            "'manapy[trace]'), dumps of PyTorch's Flight Recorder (pickle or JSON) of all ranks, or traces in Chrome's "
+            "accept the folder as JOB. The files must be of one job: an OTF2 archive (Score-P; needs manapy's "
+            "extra trace), dumps of PyTorch's Flight Recorder (pickle or JSON) of all ranks, or traces in Chrome's "
             "format (JSON, also gzip) by torch.profiler of all ranks, or by a tracer of MPI. No code in a file is run."
         ),
     )

@@ -47,9 +47,7 @@ def serve(found: Found, plan: Schedule | None, address: str, port: int, every: f
     try:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ManapyError(
-            f"metrics need the package prometheus-client: pip install 'manapy[metrics]' ({error})"
-        ) from None
+        raise ManapyError(f"metrics need the package prometheus-client, manapy's extra 'metrics' ({error})") from None
     from ...trace.host.runqueue import Sampler
     from ...trace.live.standing import StandingVerdicts
 

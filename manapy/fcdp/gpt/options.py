@@ -137,8 +137,7 @@ def check_targets(run: Run) -> None:
             raise StateError(f"{run.save} exists already")
         if importlib.util.find_spec("safetensors") is None:
             raise StateError(
-                "states are written and read by the package safetensors, which is not installed: pip install "
-                "'manapy[fcdp]'"
+                "states are written and read by the package safetensors, which is not installed (manapy's extra 'fcdp')"
             )
     for directory in filter(None, (run.out, run.save and run.save.parent)):
         directory.mkdir(parents=True, exist_ok=True)

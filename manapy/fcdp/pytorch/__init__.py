@@ -1,7 +1,7 @@
 """FCDP for PyTorch modules: fully_shard(), the Sharded that it returns, and blocks(), the default division into units.
 See README.md of manapy/fcdp.
 
-Needs PyTorch: pip install 'manapy[torch]'.
+Needs PyTorch: manapy's extra torch (docs/install.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ try:
     import ml_dtypes  # noqa: F401  makes bfloat16 known to numpy
     import torch  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]' ({error})") from None
+    raise ImportError(f"manapy.fcdp.pytorch needs PyTorch, manapy's extra 'torch' ({error})") from None
 
 from .grouping import blocks
 

@@ -51,7 +51,7 @@ def _explained(path: Path) -> Iterator[None]:
         from safetensors import SafetensorError
     except ImportError:
         raise StateError(
-            "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'"
+            "states are written and read by the package safetensors, which is not installed (manapy's extra 'fcdp')"
         ) from None
     try:
         with explained(StateError, path):

@@ -27,7 +27,7 @@ from .operations import FUNCTIONS
 
 SECOND = 10**9
 ANCHOR = "traces.otf2"
-MISSING = "OTF2 needs the package otf2: pip install 'manapy[trace]'"
+MISSING = "OTF2 needs the package otf2 (manapy's extra 'trace')"
 _SENDS = {"bsend": Op.BSEND, "ssend": Op.SSEND, "rsend": Op.RSEND}
 
 

@@ -47,7 +47,7 @@ def test_commands(page: console.Page, make_job: Callable[..., Job], trace_root: 
 @pytest.mark.slow
 @pages_that_need("torch")
 def test_commands_with_pytorch(page: console.Page, make_job: Callable[..., Job]) -> None:
-    need("torch", "no PyTorch (pip install 'manapy[torch]')")
+    need("torch", "no PyTorch (pip install '.[torch]')")
     follow(page, make_job(env=OURS))
 
 

@@ -33,7 +33,7 @@ def command(language: str, where: Path, steps: int) -> list[str | Path]:
 @pytest.mark.parametrize("language", [*STEPS])
 def test_an_example(make_job: Callable[..., Job], language: str) -> None:
     if language == "pytorch":
-        need("torch", "no PyTorch (pip install 'manapy[torch]')")
+        need("torch", "no PyTorch (pip install '.[torch]')")
     job = make_job(2)
     program = command(language, job.where, STEPS[language])
     natively = subprocess.run([*job.mpirun, "-n", "2", *program], capture_output=True, text=True, timeout=200)

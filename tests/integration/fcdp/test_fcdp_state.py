@@ -90,7 +90,7 @@ ERRORS_OF_THE_LAST = {  # the other ranks report it with the number of the last 
     "other-content": "shard-00001-of-00002.safetensors: Error while deserializing header",
     "no-room": "shard-00001-of-00002.safetensors: Error while serializing: I/O error: File too large",
     "no-package": (
-        "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'"
+        "states are written and read by the package safetensors, which is not installed (manapy's extra 'fcdp')"
     ),
     "not-json": "extra, or the optimizer's scalars, can't be written as JSON: set is no JSON",
 }

@@ -23,7 +23,7 @@ from test_fcdp import check_documented, documented
 
 from manapy.fcdp.costs import bytes_per_node
 
-need("torch", "no PyTorch: pip install 'manapy[torch]'")
+need("torch", "no PyTorch: pip install '.[torch]'")
 
 PROGRAM = PROGRAMS / "fcdp/fcdp_torch_train.py"
 NODES, RANKS_PER_NODE = 2, 2

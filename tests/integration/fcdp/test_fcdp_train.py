@@ -20,7 +20,7 @@ from needed import need
 from phases import STANDING
 from terminal import Terminal
 
-need("torch", "no PyTorch: pip install 'manapy[torch]'")
+need("torch", "no PyTorch: pip install '.[torch]'")
 
 Make = Callable[..., Job]
 SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--context", "32", "--batch", "8")
@@ -195,7 +195,7 @@ def test_without_pytorch(make_job: Make) -> None:
     assert job.wait() == 1
     assert (
         job.output().startswith("manapy: manapy.fcdp.pytorch needs PyTorch")
-        and "pip install 'manapy[torch]'" in job.output()
+        and "manapy's extra 'torch'" in job.output()
         and len(job.output().splitlines()) == 1
     )
 

@@ -13,7 +13,7 @@ import pytest
 from jobs import BIN, PATIENCE, PROGRAMS
 from needed import need
 
-need("torch", "no PyTorch: pip install 'manapy[torch]'")
+need("torch", "no PyTorch: pip install '.[torch]'")
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", fake)
-    assert code.complaint(1) == "" and "pip install 'manapy[levels]'" in code.complaint(2)
+    assert code.complaint(1) == "" and "manapy's extra 'levels'" in code.complaint(2)
     with pytest.raises(CheckpointError, match="needs the Python package zfec"):
         code.compute({0: b"a"}, 1, 2, 1)
 

@@ -46,6 +46,4 @@ def test_other_shells(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_shtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == 1
-    assert capsys.readouterr().err == (
-        "manapy: the Python package shtab is missing: pip install 'manapy[completion]'\n"
-    )
+    assert capsys.readouterr().err == ("manapy: the Python package shtab is missing (manapy's extra 'completion')\n")

@@ -183,4 +183,4 @@ def test_an_address_that_is_not_here(ended: str, capsys: pytest.CaptureFixture[s
 
 def test_without_the_package(ended: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    assert "metrics need the package prometheus-client: pip install 'manapy[metrics]'" in error(capsys, 1, ended)
+    assert "metrics need the package prometheus-client, manapy's extra 'metrics'" in error(capsys, 1, ended)

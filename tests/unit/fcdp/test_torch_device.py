@@ -10,7 +10,7 @@ import pytest
 
 from manapy.fcdp.errors import SetupError
 
-torch = pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+torch = pytest.importorskip("torch", reason="no PyTorch: pip install '.[torch]'")
 
 from torch import nn  # noqa: E402
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+torch = pytest.importorskip("torch", reason="no PyTorch: pip install '.[torch]'")
 
 from torch import nn  # noqa: E402
 

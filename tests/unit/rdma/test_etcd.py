@@ -252,4 +252,4 @@ def test_missing_package() -> None:
         "open_store('etcd://h', 'job')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
-    assert "StoreError: etcd needs the package etcd3: pip install 'manapy[rdma]'" in done.stderr
+    assert "StoreError: etcd needs the package etcd3, manapy's extra 'rdma'" in done.stderr

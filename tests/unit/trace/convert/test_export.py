@@ -56,7 +56,7 @@ def test_openmetrics(trace: Trace, tmp_path: Path) -> None:
 
 
 def test_otf2(trace: Trace, tmp_path: Path) -> None:
-    otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
+    otf2 = pytest.importorskip("otf2", reason="pip install '.[trace]'")
     export.to_otf2(trace, tmp_path / "out")
     with otf2.reader.open(str(tmp_path / "out" / "traces.otf2")) as archive:
         kinds = [type(event).__name__ for _, event in archive.events]
@@ -67,7 +67,7 @@ def test_otf2(trace: Trace, tmp_path: Path) -> None:
 
 def test_otf2_has_messages_and_collectives(tmp_path: Path) -> None:
     """OTF2's own reader reads it back. Checked are ranks in communicators, tags, bytes and requests."""
-    otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
+    otf2 = pytest.importorskip("otf2", reason="pip install '.[trace]'")
     job = Builder(3)
     pair = job.comm(2, 0, name="a pair")
     job.call(0, Op.SEND, 0, 5, peer=1, tag=4, bytes=80)
@@ -124,7 +124,7 @@ def test_otf2_has_messages_and_collectives(tmp_path: Path) -> None:
 
 
 def test_otf2_of_records_whose_times_are_damaged(tmp_path: Path) -> None:
-    otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
+    otf2 = pytest.importorskip("otf2", reason="pip install '.[trace]'")
     job = Builder(1)
     for enter, exit in ((10, 20), (30, 10**15), (50, 60)):
         job.call(0, Op.BARRIER, enter, exit)

@@ -15,7 +15,7 @@ from manapy.trace.model.verdict import State
 from manapy.bench.trace.simulate import Fault, Kind, Model, simulate
 from traces import SECOND, Builder
 
-pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
+pytest.importorskip("otf2", reason="pip install '.[trace]'")
 
 
 def again(trace: Trace, folder: Path) -> Trace:
