@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -56,3 +57,20 @@ def test_a_batch_script(script: Path) -> None:
     assert "manapy-launch" in words
     sources = [path for path in script.parent.iterdir() if path != script]
     assert all(source.name in words for source in sources)
+
+
+@pytest.mark.parametrize("language", ["c", "fortran"])
+def test_a_later_allocation_builds_nothing(tmp_path: Path, language: str) -> None:
+    """A checkpoint continues only the same program file."""
+    for name in ("mpicc", "mpifort", "srun"):
+        (tmp_path / name).write_text(
+            f"#!/bin/sh\necho {name} >> said\n[ {name} = srun ] || install -m 755 /dev/null heat\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    compiler = "mpicc" if language == "c" else "mpifort"
+    for said in ([compiler, "srun"], [compiler, "srun", "srun"]):
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        subprocess.run(
+            ["bash", EXAMPLES / language / "job.sh"], check=True, cwd=tmp_path, env={**os.environ, "PATH": path}
+        )
+        assert (tmp_path / "said").read_text().split() == said
