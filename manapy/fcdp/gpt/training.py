@@ -132,8 +132,8 @@ def _prepare(given: Mapping[str, Any], run: Run, topology: Topology) -> tuple[Tr
     data = text.load(run.text, bool(training.lora), training.context)
     if before and before.text != data.digest:
         raise SetupError(
-            f"{run.resume} was trained on another text than {data.name}: use --base to begin a new training with its "
-            "model"
+            f"{run.resume} was trained on another text than {data.name}: name that text with --text, or use --base to "
+            "begin a new training with its model"
         )
     return training, before, data
 
