@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
+import sys
+import time
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,7 @@ from ..shared.output import Output
 if TYPE_CHECKING:
     from ...fcdp.gpt.training import Result
 
+ALONE_SECONDS = 1.0  # in which rank 0 may have the same error: mpirun then ends the others before they repeat it
 DESCRIPTION = """
 Train a small GPT over bytes, sharded over all ranks. The texts come with Python; nothing is downloaded.
 
@@ -85,15 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Train; rank 0 shows the result."""
-    from ...core.errors import ManapyError
     from ...fcdp.gpt.options import Run, Training
 
     how = Run(**_given(options, Run))
-    try:
-        from ...fcdp import pytorch  # noqa: F401  first, because its error says what to install
-        from ...fcdp.gpt import training
-    except ImportError as error:
-        raise ManapyError(str(error)) from None
+    training = _training()
     if not training.is_first():
         training.train(_given(options, Training), how, lambda step, loss: None)
         return 0
@@ -112,6 +111,34 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if how.out:
         _write(done, how.out, out)
     return 0
+
+
+def _training() -> Any:
+    """The module gpt.training. Collective: what one rank cannot import is an error of all ranks, so that rank 0, the
+    only one that may speak (_main.py), says it. Raises ManapyError."""
+    from ...core.errors import ManapyError
+
+    try:
+        from ...fcdp.mpi import MPI
+    except ImportError as error:
+        if sys.stderr is not sys.__stderr__:  # a silent rank, and without MPI nobody else hears of its error
+            time.sleep(ALONE_SECONDS)
+            print(f"manapy: {platform.node()}: {error}", file=sys.__stderr__, flush=True)
+        raise ManapyError(str(error)) from None
+    from ...fcdp.engine.collective_errors import agreed
+
+    return agreed(MPI.COMM_WORLD, _import)
+
+
+def _import() -> Any:
+    from ...fcdp.errors import SetupError
+
+    try:
+        from ...fcdp import pytorch  # noqa: F401  first, because its error says what to install
+        from ...fcdp.gpt import training
+    except ImportError as error:
+        raise SetupError(str(error)) from None
+    return training
 
 
 def _show(done: Result, out: Output) -> None:

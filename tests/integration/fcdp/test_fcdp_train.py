@@ -200,6 +200,18 @@ def test_without_pytorch(make_job: Make) -> None:
     )
 
 
+def test_one_rank_without_pytorch(make_job: Make) -> None:
+    """Rank 0, which is the only one that speaks, says it."""
+    program = (
+        "import os, sys; sys.modules.update({'torch': None} if os.environ['PMI_RANK'] == '1' else {}); "
+        "from manapy.cli import main; sys.exit(main(['fcdp', 'train']))"
+    )
+    job = make_job(2).spawn([BIN / "mpirun", "-n", "2", sys.executable, "-c", program])
+    assert job.wait() == 1
+    (line,) = job.output().splitlines()
+    assert line.startswith("manapy: rank 1: manapy.fcdp.pytorch needs PyTorch")
+
+
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make, on_two_ranks: dict[str, Ended]) -> None:
     """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of an
     undisturbed training."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -139,3 +141,13 @@ def test_wrong_usage_of_train_is_told_by_rank_0(
     monkeypatch.setenv("PMI_RANK", "1")
     assert cli.main(["fcdp", "train", *arguments]) == 2
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_silent_rank_without_mpi_speaks() -> None:
+    """Without MPI rank 0 does not hear of it."""
+    code = "import sys; sys.modules['mpi4py'] = None; from manapy.cli import main; sys.exit(main(['fcdp', 'train']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PMI_RANK": "1"}
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    assert re.fullmatch(r"manapy: \S+: manapy\.fcdp needs mpi4py and an MPI library: .*\n", done.stderr)
