@@ -45,13 +45,18 @@ class Job(NamedTuple):
 
 
 def scale(setting: Setting) -> list[Row]:
-    """Several checkpoints for each number of ranks up to ``setting.simulated``."""
+    """Several checkpoints for each number of ranks up to ``setting.simulated``. The first number that fails is the last
+    one: a machine that is too small for it is too small for more."""
     rows = Rows("scale")
     sizes = [(ranks, nodes) for ranks, nodes in SIZES if ranks <= setting.simulated]
     for i, (ranks, nodes) in enumerate(sizes):
         setting.progress(i / len(sizes), f"{ranks} ranks on {nodes} nodes")
-        _measure(setting, rows, ranks, nodes)
-    if available() and sizes:
+        try:
+            _measure(setting, rows, ranks, nodes)
+        except BenchError as error:
+            rows.fail(f"{ranks} ranks, {nodes} nodes", set(), CLOCK, str(error))
+            break
+    if available() and any(row.samples for row in rows.all()):
         _plot(rows.all(), setting.pictures / "scale.png")
     return rows.all()
 

@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--simulated",
         metavar="N",
         type=arguments.positive,
-        help="measurement messages: largest number of ranks (default: 4096; 100000 takes 10 minutes more)",
+        help="measurements messages and scale: largest number of ranks (default: 4096; 100000 takes 10 minutes more)",
     )
     arguments.add_file_system(
         parser, "write images to this directory; its file system is measured (default: here)", Path()
