@@ -53,7 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "freeze the model of --base, and train adapters of this rank beside the layers of its blocks",
     )
     add("--base", "DIR", Path, "begin with the model of a saved state")
-    add("--resume", "DIR", Path, "continue a saved state: its model, batches and optimizer; with --text if it had one")
+    add(
+        "--resume",
+        "DIR",
+        Path,
+        "continue a saved state: its model, batches, optimizer; give its --text again, if it had one",
+    )
     add("--save", "DIR", Path, "write the state at the end; DIR must be on a file system that all ranks see")
     add("--text", "FILE", Path, "train on this text (default: texts that come with Python)")
     add("--layers", "L", arguments.positive, "number of the GPT's blocks; each is one unit (default 4)")
