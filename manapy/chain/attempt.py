@@ -20,6 +20,8 @@ Invariants
     left for another reason meanwhile is not called hung.
  7. No question to the surroundings (Watch.look) delays the last checkpoint by more than LEAST: the checkpoint begins
     before the question, or ends the wait for the answer.
+ 8. A job that a user has stopped has not ended by itself, although its ranks exit with 0: the attempt is then no
+    finished one, whatever the script does afterwards.
 """
 
 from __future__ import annotations
@@ -122,9 +124,9 @@ class Outcome(NamedTuple):
     """How a run has ended.
 
     ``how``: finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same,
-    before the deadline was near; crashed: a rank died, on ``host``; hung: ended because a job was hung, on ``host`` if
-    the cause lies there; expired: not saved in time; taken: ended from outside before it was saved. ``noticed``: when a
-    failure was, in seconds since the epoch.
+    before the deadline was near; stopped: a user has stopped one of its jobs; crashed: a rank died, on ``host``; hung:
+    ended because a job was hung, on ``host`` if the cause lies there; expired: not saved in time; taken: ended from
+    outside before it was saved. ``noticed``: when a failure was, in seconds since the epoch.
     """
 
     how: str
@@ -179,6 +181,7 @@ class Attempt:
         self._final: _Save | None = None
         self._watching = None if policy.patience is None else Watching(chain, attempt, policy.patience, say)
         self._running: set[int] = set()  # steps whose ranks have run
+        self._held: set[Path] = set()  # jobs whose ranks we have stopped
         self._gone: dict[Path, int] = {}  # checkpoints in a row for which this job had no coordinator
         self._contact = Contact()
         self._told_lost: set[Path] = set()  # jobs that go on without coordinator, because they have no checkpoint
@@ -255,6 +258,8 @@ class Attempt:
                     if (crash := self._crash()) is not None:
                         return crash
                     self._end_held()
+                    if (stopped := self._stopped()) is not None:
+                        return stopped
                     return self._hung or Outcome("yielded" if early else "left", reason=self._final.cause)
                 if self._hung is not None:
                     self.say(f"it cannot be saved: {problem}")
@@ -355,7 +360,8 @@ class Attempt:
                     "crashed", 1, f"the coordinator of {live[0].dir} is lost", str(live[0].record.get("hostname", ""))
                 )
             return None
-        return self._crash() or Outcome("finished", self._code if self._code >= 0 else 128 - self._code)
+        finished = Outcome("finished", self._code if self._code >= 0 else 128 - self._code)
+        return self._crash() or self._stopped() or finished
 
     def _await_coordinators(self, seconds: float) -> None:
         """Wait until the coordinators have recorded the end of their ranks."""
@@ -372,6 +378,16 @@ class Attempt:
         for step in self._steps():
             if steps.current(step) and (fate := steps.fate(Path(step["dir"]))).kind == "crashed":
                 return Outcome("crashed", 1, fate.reason, fate.host, fate.noticed)
+        return None
+
+    def _stopped(self) -> Outcome | None:
+        """The outcome if a user has stopped a job of this attempt (invariant 8)."""
+        for step in self._steps():
+            run = steps.current(step)
+            if run is None or run.dir in self._held or run.state not in steps.STOPPED:
+                continue
+            without = " without a checkpoint" * (run.state == "stopped")
+            return Outcome("stopped", reason=f"step {step['step']} was stopped by the user{without}")
         return None
 
     def _due(self, begin: float, look: AllocationState, now: float) -> bool:
@@ -475,8 +491,9 @@ class Attempt:
         for save in (self._save, self._final):
             if save is None or save.results is None or not save.jobs:
                 continue
-            for result, seconds in zip(save.results, save.seconds, strict=True):
+            for which, result, seconds in zip(save.jobs, save.results, save.seconds, strict=True):
                 if isinstance(result, Path):
+                    self._held |= {which.dir} if save.then == "hold" else set()
                     try:
                         size = publish.read_manifest(result).file_bytes
                     except ManifestError as error:  # it is published all the same

@@ -6,7 +6,7 @@ Invariants
     queued before the script begins. While what an earlier allocation has started still works on the chain (its node has
     lost only Slurm), an allocation waits; it leaves a wait that is longer than itself to the next one.
  2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled while it is saved: it may be
-    killed at any time.
+    killed at any time. A user who stops a job of the script (manapy stop) ends the chain, too.
  3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
     one.
  4. The script is copied once. A later change of its file has no effect.
@@ -30,14 +30,14 @@ from . import policy, record, slurm, spares, timing
 from .attempt import Outcome, handled
 from .lock import BusyError
 from .record import Chain
-from .supervisor import Supervisor
+from .supervisor import EXIT_STOPPED, Supervisor
 
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
 BUSY_SECONDS = 60.0  # between two lines that say what an allocation waits for
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 ESCAPED = "surrogateescape"  # so that bytes that are no UTF-8 stay what they are
 HASTE_SECONDS = 20.0  # to change queued jobs at the end; after 30 s (KillWait) Slurm kills this
-EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
+EXIT_GAVE_UP = EXIT_STOPPED  # also of a job that was cancelled, and while Slurm requeues it
 MADE = ("chain.json", "script", "batch.sh")  # what prepare() makes in the directory of a chain
 JOBS = ("attempt", "successor")  # events with the id of a job of the chain
 ARRAY = (
@@ -137,6 +137,11 @@ def _sbatch(chain: Chain) -> list[str]:
     """The options of every submission."""
     needs = chain.record.get("spares")
     return [*chain.record["sbatch"], *(spares.Shape(**needs).options() if needs else [])]
+
+
+def _again(chain: Chain) -> str:
+    """The command that continues the chain."""
+    return shlex.join(["sbatch", *_sbatch(chain), str(chain.dir / "batch.sh")])
 
 
 def estimate(chain: Chain, given: float | None) -> float | None:
@@ -289,6 +294,8 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
         if outcome.how == "finished":
             _cancel_successors(supervisor)
             return supervisor.finish(outcome)
+        if outcome.how == "stopped":
+            return _stopped(supervisor, outcome.reason)
         if allocation.cancelled():
             return _cancelled(supervisor, allocation.job)
         failed = outcome.how in policy.FAILED
@@ -350,20 +357,28 @@ def _end_early(supervisor: Supervisor, job: str) -> None:
     """End the chain while the attempt is saved: Slurm may kill this process meanwhile."""
     chain = supervisor.chain
     if (number := chain.attempts()) and not chain.events("end", number):
-        supervisor.stop(f"job {job} was cancelled")
+        supervisor.stop(f"job {job} was cancelled", _again(chain))
     _cancel_successors(supervisor)
+
+
+def _stopped(supervisor: Supervisor, why: str) -> int:
+    _cancel_successors(supervisor)
+    again = _again(supervisor.chain)
+    supervisor.stop(why, again)
+    supervisor.say(f"{why}; continue: {again}")
+    return EXIT_STOPPED
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
     _cancel_successors(supervisor)
     if supervisor.chain.over() is None:
-        supervisor.stop(f"job {job} was cancelled")
+        supervisor.stop(f"job {job} was cancelled", _again(supervisor.chain))
     return EXIT_GAVE_UP
 
 
 def _give_up(supervisor: Supervisor, why: str) -> int:
     _cancel_successors(supervisor)
-    supervisor.stop(why)
+    supervisor.stop(why, _again(supervisor.chain))
     supervisor.say(f"giving up: {why}; the last checkpoint remains (manapy history {supervisor.chain.dir})")
     return EXIT_GAVE_UP
 

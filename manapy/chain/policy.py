@@ -81,9 +81,11 @@ def _taken(chain: Chain, attempt: int) -> int:
 def came_further(chain: Chain, attempt: int) -> bool:
     """Has an attempt made progress: a new checkpoint, or a finished step?
 
-    Also true if the attempt did not get the time that it was promised.
+    Also true if the attempt did not get the time that it was promised, or was stopped by the user.
     """
-    if any(end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)) or _taken(chain, attempt):
+    if any(end["how"] in ("yielded", "taken", "stopped") for end in chain.events("end", attempt)) or _taken(
+        chain, attempt
+    ):
         return True
     return any(
         step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.steps(attempt)

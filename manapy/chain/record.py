@@ -26,7 +26,8 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     moved       away to left                           the next attempt runs on other nodes (spares.py); left: spares
     excluded    nodes                                  later allocations do without these nodes (batch.py)
     successor   id                                     the Slurm job that continues after this one
-    stopped     reason                                 the chain gave up, or was told to
+    stopped     reason again                           the chain gave up, or was told to; again: the command that
+                                                       continues it
 
 Invariants
  1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line

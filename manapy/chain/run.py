@@ -9,13 +9,14 @@ first.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Callable, Sequence
 
 from .attempt import AllocationState, Outcome, heeded
 from .policy import FAILED, failures_in_a_row
 from .record import Chain
-from .supervisor import Supervisor
+from .supervisor import EXIT_STOPPED, Supervisor
 
 BACK_OFF_FIRST, BACK_OFF_MAX = 1.0, 60.0  # seconds before the first and the later restarts
 EXIT_INTERRUPTED = 130
@@ -54,8 +55,9 @@ def supervise(
     chain = supervisor.chain
     while True:
         if (why := supervisor.refusal()) and not force:
-            supervisor.stop(why)
-            supervisor.say(f"giving up: {why}; one more attempt: manapy run --dir {chain.dir} --force")
+            again = f"{_again(chain)} --force"
+            supervisor.stop(why, again)
+            supervisor.say(f"giving up: {why}; one more attempt: {again}")
             return 1
         force = False
         chosen = _choose(hosts, bad, _ranks(chain))
@@ -93,10 +95,19 @@ def _signal_within(seconds: float) -> str:
 def _over(supervisor: Supervisor, outcome: Outcome) -> int:
     if outcome.how == "finished":
         return supervisor.finish(outcome)
-    supervisor.stop(outcome.reason)
+    again = _again(supervisor.chain)
+    supervisor.stop(outcome.reason, again)
+    if outcome.how == "stopped":
+        supervisor.say(f"{outcome.reason}; continue: {again}")
+        return EXIT_STOPPED
     state = "saved" if outcome.how in ("left", "yielded") else "the work since the last checkpoint is lost"
-    supervisor.say(f"{outcome.reason}: {state}; continue: manapy run --dir {supervisor.chain.dir}")
+    supervisor.say(f"{outcome.reason}: {state}; continue: {again}")
     return EXIT_INTERRUPTED
+
+
+def _again(chain: Chain) -> str:
+    """The command that continues a chain."""
+    return shlex.join(["manapy", "run", "--dir", str(chain.dir)])
 
 
 def _ranks(chain: Chain) -> int:

@@ -28,8 +28,8 @@ from ..core.errors import JobError, ManapyError, ManifestError, explained, why
 from ..core.files import those_with
 from .record import Chain, Event, read
 
-# states of a job that may not have ended by itself
-ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")
+STOPPED = ("checkpointed", "stopped")  # states of a job that was ended by a command, or is held
+ENDED_EARLY = ("failed", "ended", *STOPPED)  # states of a job that may not have ended by itself
 
 
 class NextStep(NamedTuple):

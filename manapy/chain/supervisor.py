@@ -22,6 +22,7 @@ from .attempt import Attempt, Outcome, Policy, Watch
 from .lock import BusyError, Lock
 from .record import Chain
 
+EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 LOCK_WAIT = 40.0  # seconds until a killed supervisor has ended
 ORPHAN_WAIT = 5.0  # seconds until jobs have ended whose attempt has no recorded end
 
@@ -117,9 +118,9 @@ class Supervisor:
             )
         return outcome.code
 
-    def stop(self, reason: str) -> None:
-        """The chain ends before its program has."""
-        self.chain.append("stopped", self.chain.attempts(), reason=reason)
+    def stop(self, reason: str, again: str) -> None:
+        """The chain ends before its program has. ``again``: the command that continues it."""
+        self.chain.append("stopped", self.chain.attempts(), reason=reason, again=again)
 
 
 def _output() -> str:

@@ -19,6 +19,7 @@ COLOURS = {
     "finished": "#4c9f70",
     "left": "#5b8db8",
     "yielded": "#8172b3",
+    "stopped": "#ccb974",
     "crashed": "#c44e52",
     "hung": "#937860",
     "lost": "#c44e52",
@@ -129,7 +130,8 @@ def last_words(chain: Chain) -> str:
 def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
     """The current state, as data.
 
-    Times in seconds; ``leaves_at``: when the running attempt will be saved at the latest; ``output``: the last line.
+    Times in seconds; ``again``: the command that continues the chain, if it was stopped; ``leaves_at``: when the
+    running attempt will be saved at the latest; ``output``: the last line.
     """
     rows = attempts(chain)
     last = rows[-1] if rows else None
@@ -143,6 +145,7 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
     return {
         "dir": str(chain.dir),
         "state": state(chain),
+        "again": (chain.over() or {}).get("again", ""),
         "command": chain.record["command"],
         "attempts": len(rows),
         "allocations": len({(row.id, row.deadline) for row in rows if row.id}),

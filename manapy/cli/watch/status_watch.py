@@ -140,6 +140,8 @@ def lines(chain: Chain) -> list[str]:
         f"chain {stands['dir']}: {stands['state']}",
         f"{stands['attempts']} attempts{allocations}, {ago(stands['used'])} used",
     ]
+    if stands["again"]:
+        found.append(f"to continue: {stands['again']}")
     if stands["deadline"] is not None:
         found.append(
             f"this allocation ends in {ago(max(stands['deadline'] - now, 0))}; the job is saved in "

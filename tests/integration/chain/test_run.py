@@ -132,6 +132,26 @@ def test_interrupt(job: Run, undisturbed: bytes) -> None:
     assert result(job) == undisturbed
 
 
+def test_stopped_by_the_user(job: Run, undisturbed: bytes) -> None:
+    """The ranks exit with 0, but the program has not ended: the chain is stopped, and can be continued."""
+    job.run(command=heat())
+    job.wait_for(after(200))
+    assert Path(manapy("stop", job.dir).stdout.strip()).parent == job.dir
+    assert job.wait() == 75
+    assert f"step 1 was stopped by the user; continue: manapy run --dir {job.chain}" in job.output()
+    assert job.ends() == ["stopped"] and not job.events("finished")
+    shown = manapy("status", job.chain).stdout
+    assert "stopped: step 1 was stopped by the user" in shown
+    assert f"to continue: manapy run --dir {job.chain}" in shown
+    assert "stopped" in manapy("history", job.chain, "--no-plot").stdout
+    last = step(job.output())
+    job.run()
+    job.finish()
+    assert [event["verdict"] for event in job.events("step")] == ["new", "resume"]
+    assert f"step {last - 20} " not in job.output(), "it began again"
+    assert result(job) == undisturbed
+
+
 def test_second_interrupt(job: Run) -> None:
     """The checkpoint waits for a rank that computes for ten minutes. The user doesn't wait."""
     job.run(command=[*LAUNCH, str(PROGRAMS / "moments/long_compute.py")])

@@ -325,6 +325,32 @@ def test_scancel_ends_the_chain(cluster: Cluster, submit: Callable[..., Chain], 
     assert cluster.show(int(successor["id"]))["JobState"] == "CANCELLED"
 
 
+@pytest.mark.parametrize("mode", ["requeue", "chain"])
+def test_stopped_by_the_user(
+    cluster: Cluster,
+    submit: Callable[..., Chain],
+    undisturbed: Callable[[int], np.ndarray],
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    """The program exits with 0, but the job does not, and none follows. The command that manapy says continues it."""
+    out = tmp_path / "field.npy"
+    chain = submit(body(SRUN, out, 1), options=("--mode", mode))
+    chain.wait_for(lambda: "step 100 " in chain.output())
+    assert manapy("stop", chain.dir, env=cluster.env).returncode == 0
+    cluster.wait_for(chain.job, "FAILED")
+    assert cluster.show(chain.job)["ExitCode"] == "75:0" and not chain.events("finished")
+    for event in chain.events("successor"):
+        assert cluster.show(int(event["id"]))["JobState"] == "CANCELLED"
+    (stopped,) = chain.events("stopped")
+    assert f"continue: {stopped['again']}\n" in chain.output()
+    chain.job = int(cluster.command(*shlex.split(stopped["again"])).split()[-1])
+    until(lambda: chain.events("attempt")[1:], chain.report)
+    chain.finish()
+    assert [event["verdict"] for event in chain.events("step")] == ["new", "resume"], chain.report()
+    assert np.array_equal(np.load(out), undisturbed(STEPS)), chain.report()
+
+
 @pytest.mark.parametrize("nodes", [3, 4])
 def test_cause_of_a_hang_is_excluded(
     make_cluster: Callable[..., Cluster], submit: Callable[..., Chain], tmp_path: Path, nodes: int

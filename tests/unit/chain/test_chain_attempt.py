@@ -172,6 +172,37 @@ def test_checkpoint_that_takes_too_long(history: History, monkeypatch: pytest.Mo
         over.set()
 
 
+@pytest.mark.parametrize(("state", "without"), [("checkpointed", ""), ("stopped", " without a checkpoint")])
+@pytest.mark.parametrize("code", [0, 3])
+def test_job_that_a_user_has_stopped(history: History, state: str, without: str, code: int) -> None:
+    """Its ranks exit with 0, or 143. Whatever the script makes of that, the program has not ended."""
+    run = Run(history, script=f"exit {code}", watch=UserWatch())
+    run.step(state)
+    assert run.outcome() == Outcome("stopped", reason=f"step 1 was stopped by the user{without}")
+
+
+def test_job_that_a_user_has_stopped_while_the_script_goes_on(history: History) -> None:
+    """The allocation ends during the commands behind it. Nothing continues the job by itself."""
+    run = Run(history, seconds=600)
+    run.step("checkpointed")
+    assert run.outcome() == Outcome("stopped", reason="step 1 was stopped by the user")
+
+
+def test_job_that_is_held_was_not_stopped(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was saved before the allocation ends. Then the script ends, before it can be killed."""
+
+    def hold(which: job.Job, then: str) -> Path:
+        job.write(which.dir, {**which.record, "state": "checkpointed"})
+        return which.dir / "ckpt-000001"
+
+    monkeypatch.setattr(command, "checkpoint", hold)
+    run = Run(history, seconds=600, script="exit 143")
+    run.step(port=1)
+    monkeypatch.setattr(run.attempt, "_ended", lambda: None)  # the script ends a moment later
+    assert run.outcome().how == "yielded"
+    assert run.attempt._stopped() is None
+
+
 def test_no_thread_for_a_checkpoint(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message says so, and the attempt doesn't hang."""
 

@@ -234,6 +234,27 @@ def test_error_of_our_own(
 
 
 @pytest.mark.parametrize("mode", ["requeue", "chain"])
+def test_job_of_the_script_that_a_user_has_stopped(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The chain stays stopped until the user submits it again: no requeue, and no successor."""
+    outcomes = [Outcome("stopped", reason="step 1 was stopped by the user"), Outcome("finished", 3)]
+    monkeypatch.setattr(Attempt, "run", lambda *_: outcomes.pop(0))
+    history.chain.record |= {"mode": mode, "sbatch": ["--time=30"]}
+    said: list[str] = []
+    supervisor = Supervisor(history.chain, Policy(), Limits(), said.append)
+    assert batch.guard(supervisor, None, 60) == batch.EXIT_STOPPED == 75
+    assert slurm.calls("scontrol requeue") == []
+    assert slurm.calls("scancel") == ["scancel --state=PENDING 18"] * (mode == "chain")
+    again = f"sbatch --time=30 {history.chain.dir}/batch.sh"
+    assert said[-1] == f"step 1 was stopped by the user; continue: {again}"
+    over = history.chain.over()
+    assert over is not None and (over["event"], over["again"]) == ("stopped", again)
+    assert [event["how"] for event in history.chain.events("end")] == ["stopped"]
+    assert batch.guard(supervisor, None, 60) == 3, "submitted again, it goes on"
+
+
+@pytest.mark.parametrize("mode", ["requeue", "chain"])
 @pytest.mark.parametrize("enough", [True, False])
 def test_nodes_that_are_excluded(
     slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, mode: str, enough: bool

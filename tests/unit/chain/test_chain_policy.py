@@ -96,6 +96,13 @@ def test_no_progress(history: History) -> None:
     assert policy.refusal(history.chain, Limits()).startswith("no progress")
 
 
+def test_stops_of_the_user(history: History) -> None:
+    """They say nothing of the program."""
+    for _ in range(3):
+        history.attempt("stopped")
+    assert policy.refusal(history.chain, Limits()) == ""
+
+
 def test_a_finished_step_is_progress(history: History) -> None:
     for _ in range(2):
         history.begin()

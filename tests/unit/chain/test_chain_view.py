@@ -12,6 +12,7 @@ import pytest
 from histories import History
 from manapy import cli
 from manapy.chain import record, timing, view
+from manapy.cli.watch import status_watch
 from manapy.core.errors import ManapyError
 
 
@@ -79,8 +80,11 @@ def test_state(history: History) -> None:
     assert view.state(history.chain) == "between two attempts"
     history.note("stopped", reason="interrupted")
     assert view.state(history.chain) == "stopped: interrupted"
+    history.note("stopped", reason="interrupted", again="manapy run --dir x")
+    assert "to continue: manapy run --dir x" in status_watch.lines(history.chain)
     history.begin()
     assert view.state(history.chain) == "running"
+    assert not any("to continue" in line for line in status_watch.lines(history.chain))
     history.end("finished", code=3)
     history.note("finished", code=3)
     assert view.state(history.chain) == "finished with exit code 3"
