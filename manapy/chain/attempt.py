@@ -83,12 +83,14 @@ def handled(handler: Callable[[int, object], object]) -> Iterator[None]:
 class Policy:
     """When checkpoints are taken, and whether hung jobs are ended. Times in seconds.
 
-    ``interval`` None: computed from ``mtbf`` (mean time between failures); without ``mtbf`` only at the end.
-    ``patience``: how long a verdict must stand; None: the jobs are not watched.
+    ``interval`` None: computed from ``mtbf`` (mean time between failures), but at least ``least``; without ``mtbf``
+    only at the end. With ``least``, checkpoints that others have asked for count. ``patience``: how long a verdict must
+    stand; None: the jobs are not watched.
     """
 
     interval: float | None = None
     mtbf: float | None = None
+    least: float = 0.0
     margin: float = timing.MARGIN
     patience: float | None = None
 
@@ -188,6 +190,7 @@ class Attempt:
         self._hung: Outcome | None = None  # to be returned once its job is saved, or cannot be
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._told_interval = 0.0
+        self._seen = 0.0  # the time of checkpoints that others have asked for: `manapy-launch --interval`, for example
 
     def run(self, look: AllocationState) -> Outcome:
         """Run until the outcome is known. ``look``: the current state of the surroundings."""
@@ -392,7 +395,9 @@ class Attempt:
 
     def _due(self, begin: float, look: AllocationState, now: float) -> bool:
         """Is it time for a checkpoint before the end? The first one of a chain measures its time."""
-        interval = self.interval()
+        interval = self._interval(math.inf if look.deadline is None else look.deadline - now)
+        if interval is None and look.deadline is None:  # nothing needs the measurement
+            return False
         if not self.measured:
             whole = look.deadline - begin if look.deadline is not None else math.inf
             interval = min(timing.trial(whole), interval or math.inf)
@@ -404,24 +409,34 @@ class Attempt:
             ),
             default=begin,
         )
-        return interval is not None and now - last >= interval and bool(self._live())
+        if interval is None or now - max(last, self._seen) < interval or not (live := self._live()):
+            return False
+        if self.policy.least and self.measured:
+            self._seen = min(now, *map(_newest, live))
+        return now - self._seen >= interval
 
-    def interval(self) -> float | None:
-        """Seconds between checkpoints. Prints them when a new measurement changes them by a tenth."""
+    def _interval(self, left: float) -> float | None:
+        """Seconds between checkpoints. Prints them when a new measurement changes them by a tenth; nobody has asked for
+        those with ``least``, so they are printed only if one fits into the seconds that are left."""
         if self.policy.interval is not None or self.policy.mtbf is None:
             return self.policy.interval
         if not self.measured:
             # assume a second per checkpoint, to measure it soon
-            return min(timing.young(1.0, self.policy.mtbf), timing.TRIAL_MAX)
+            return max(min(timing.young(1.0, self.policy.mtbf), timing.TRIAL_MAX), self.policy.least)
         cost = max(self.measured[-3:])
-        interval = timing.daly(cost, self.policy.mtbf)
-        if abs(interval - self._told_interval) > 0.1 * self._told_interval:
-            young = timing.young(cost, self.policy.mtbf)
+        interval = max(timing.daly(cost, self.policy.mtbf), self.policy.least)
+        if abs(interval - self._told_interval) <= 0.1 * self._told_interval:
+            return interval
+        if not self.policy.least:
             self.say(
                 f"a checkpoint takes {cost:.2f} s, and failures occur every {self.policy.mtbf:.0f} s:"
-                f" one checkpoint every {interval:.0f} s (Daly's formula; Young's: {young:.0f} s)"
+                f" one checkpoint every {interval:.0f} s (Daly's formula; Young's:"
+                f" {timing.young(cost, self.policy.mtbf):.0f} s)"
             )
-            self._told_interval = interval
+        elif interval < left:
+            every = f"{interval / 60:.0f} min"
+            self.say(f"a checkpoint takes {cost:.2f} s: one every {every} (--interval or --mtbf changes this)")
+        self._told_interval = interval
         return interval
 
     # ---- steps and jobs
@@ -556,6 +571,15 @@ class Attempt:
             descendants.reap(self._child)
             time.sleep(0.01)
         descendants.reap(self._child)
+
+
+def _newest(which: job.Job) -> float:
+    """The time of the newest checkpoint of a job; 0 if there is none, or it cannot be read."""
+    try:
+        found = publish.latest(which.dir)
+        return publish.read_manifest(found).time if found is not None else 0.0
+    except (ManapyError, OSError):
+        return 0.0
 
 
 def _problem(save: _Save) -> str:

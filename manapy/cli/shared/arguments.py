@@ -154,6 +154,11 @@ def seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"not a time such as 30s, 10m or 2h: '{text}'")
 
 
+def interval(text: str) -> float:
+    """Seconds; infinite: never."""
+    return math.inf if text == "never" else seconds(text)
+
+
 def positive(text: str) -> int:
     """An integer of at least 1."""
     if not text.isdigit() or int(text) < 1:
@@ -180,11 +185,11 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
     """Options for when a chain takes checkpoints and when it gives up."""
     parser.add_argument(
         "--interval",
-        metavar="TIME",
-        type=seconds,
+        metavar="TIME|never",
+        type=interval,
         help=(
-            "take a checkpoint every TIME (default: computed from --mtbf; without --mtbf only one checkpoint, before "
-            "the end)"
+            "take a checkpoint every TIME (default: computed from --mtbf); never: none but the one at the end, and, if "
+            "the time is limited, one that measures how long that takes"
         ),
     )
     parser.add_argument(
@@ -193,7 +198,7 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         help=(
             "mean time between failures; Daly's formula gives the interval from it and from the measured cost of a "
-            "checkpoint"
+            "checkpoint (default: 24h, with at least 30 minutes between two checkpoints)"
         ),
     )
     parser.add_argument(
@@ -234,6 +239,7 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
 
 def policy(options: argparse.Namespace) -> Policy:
     """The policy from add_chain's options. Raises UsageError."""
+    from ...chain import timing
     from ...chain.attempt import Policy
     from ...core.errors import UsageError
 
@@ -242,7 +248,12 @@ def policy(options: argparse.Namespace) -> Policy:
     for option in ("interval", "mtbf", "budget"):
         if getattr(options, option) == 0:
             raise UsageError(f"--{option} must be more than 0")
-    return Policy(options.interval, options.mtbf, options.margin, options.patience if options.watch == "on" else None)
+    patience = options.patience if options.watch == "on" else None
+    if options.interval == math.inf:
+        return Policy(margin=options.margin, patience=patience)
+    if options.interval is None and options.mtbf is None:
+        return Policy(None, timing.ASSUMED_MTBF, timing.ASSUMED_LEAST, options.margin, patience)
+    return Policy(options.interval, options.mtbf, margin=options.margin, patience=patience)
 
 
 def limits(options: argparse.Namespace) -> Limits:

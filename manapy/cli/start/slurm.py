@@ -17,6 +17,7 @@ in it continues its program.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from pathlib import Path
 
@@ -131,5 +132,5 @@ def _guard_options(options: argparse.Namespace) -> list[str]:
     words = []
     for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget", "poll", "patience"):
         if (value := getattr(options, name)) is not None:
-            words.append(f"--{name.replace('_', '-')}={value:g}")
+            words.append(f"--{name.replace('_', '-')}={'never' if value == math.inf else f'{value:g}'}")
     return [*words, f"--watch={options.watch}"]

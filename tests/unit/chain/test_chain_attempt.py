@@ -15,7 +15,7 @@ import fake_slurm
 import pytest
 from fake_slurm import FakeSlurm
 from histories import History
-from manapy.chain import contact
+from manapy.chain import contact, timing
 from manapy.chain.attempt import AllocationState, Attempt, Outcome, Policy, Watch
 from manapy.chain.run import UserWatch
 from manapy.chain.slurm import Allocation
@@ -291,6 +291,40 @@ def test_signal_while_slurm_hangs(history: History, slurm: FakeSlurm, monkeypatc
     slurm.answer("squeue", wait)
     assert run.attempt.run(look).how == "expired"
     assert saved.exists() and not late.exists()
+
+
+def due(run: Run, seconds: float, deadline: float | None = None) -> bool:
+    """Is a checkpoint due so many seconds after the beginning of the attempt?"""
+    begin = run.history.chain.events("attempt")[0]["time"]
+    return run.attempt._due(begin, AllocationState(None if deadline is None else begin + deadline), begin + seconds)
+
+
+def test_checkpoints_that_nobody_has_asked_for(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after ten minutes, which measures the time that it takes; then one every thirty minutes or more, if nobody
+    else takes some."""
+    run, newest = Run(history), 0.0
+    monkeypatch.setattr("manapy.chain.attempt._newest", lambda which: newest)
+    run.attempt.policy = Policy(None, timing.ASSUMED_MTBF, timing.ASSUMED_LEAST)
+    run.step()
+    assert not due(run, 590) and due(run, 610)
+    run.attempt.measured = [0.1]
+    assert not due(run, 1790) and due(run, 1810) and not due(run, 1790, deadline=1800)
+    assert run.said == ["a checkpoint takes 0.10 s: one every 30 min (--interval or --mtbf changes this)"]
+    newest = history.chain.events("attempt")[0]["time"] + 600
+    assert not due(run, 1810) and due(run, 2410)
+    run.attempt.measured = [60.0]
+    assert timing.ASSUMED_LEAST < timing.daly(60.0, 86400.0) < 3600
+    assert not due(run, 2410) and due(run, 4200)
+
+
+@pytest.mark.parametrize("deadline", [None, 7200.0])
+def test_no_checkpoints_before_the_end(history: History, deadline: float | None) -> None:
+    """Only in limited time one is taken, to know how long the last one will take."""
+    run = Run(history)
+    run.step()
+    assert due(run, 610, deadline) == (deadline is not None)
+    run.attempt.measured = [0.1]
+    assert not due(run, 7100, deadline)
 
 
 class Told(UserWatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import subprocess
@@ -13,6 +14,9 @@ import pytest
 from fake_slurm import FakeSlurm
 from histories import History
 from manapy import cli
+from manapy.chain.attempt import Policy
+from manapy.cli.shared import arguments
+from manapy.cli.start import slurm
 
 
 def wrong(arguments: list[str | Path], text: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +59,27 @@ def test_wrong_usage(
     monkeypatch.chdir(tmp_path)
     wrong(["run", *arguments], text, 2, capsys)
     assert not list(tmp_path.iterdir()), "no directory was made"
+
+
+@pytest.mark.parametrize(
+    ("words", "policy", "of_guard"),
+    [
+        ([], Policy(None, 86400.0, 1800.0), []),
+        (["--interval", "never"], Policy(), ["--interval=never"]),
+        (["--interval", "never", "--mtbf", "2h"], Policy(), ["--interval=never", "--mtbf=7200"]),
+        (["--interval", "10m"], Policy(600.0), ["--interval=600"]),
+        (["--mtbf", "2h"], Policy(None, 7200.0), ["--mtbf=7200"]),
+    ],
+)
+def test_when_checkpoints_are_taken(words: list[str], policy: Policy, of_guard: list[str]) -> None:
+    """A user who says nothing is protected. Later allocations do the same."""
+    parser = argparse.ArgumentParser()
+    slurm.add_arguments(parser)
+    options = parser.parse_args(["chain", "--watch", "off", *words, "job.sh"])
+    assert arguments.policy(options) == policy
+    asked = slurm._guard_options(options)
+    assert [word for word in asked if word.startswith(("--interval", "--mtbf"))] == of_guard
+    assert arguments.policy(parser.parse_args(["guard", *asked])) == policy
 
 
 def test_another_command_in_the_directory(history: History, capsys: pytest.CaptureFixture[str]) -> None:
