@@ -29,6 +29,10 @@ COLOURS = {
 }
 
 
+class NoMatplotlib(ManapyError):
+    """The library that draws is not installed."""
+
+
 class Attempt(NamedTuple):
     """One row. Times in seconds since the epoch; ``how`` running, or as in attempt.Outcome, or lost."""
 
@@ -163,7 +167,7 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
 
 
 def draw(chain: Chain, path: Path) -> None:
-    """The timeline as a PNG: attempts as bars, checkpoints as marks. Raises ManapyError without matplotlib or
+    """The timeline as a PNG: attempts as bars, checkpoints as marks. Raises NoMatplotlib, and ManapyError without
     attempts."""
     rows = attempts(chain)
     if not rows:
@@ -174,7 +178,7 @@ def draw(chain: Chain, path: Path) -> None:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        raise ManapyError("the picture needs matplotlib: pip install 'manapy[slurm]', or --no-plot") from None
+        raise NoMatplotlib("the picture needs matplotlib: pip install 'manapy[slurm]', or --no-plot") from None
     start = rows[0].begin
     whole = max(rows[-1].end - start, 1.0)
     unit, name = next(

@@ -64,6 +64,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
     )
     if not (options.no_plot or options.json or not rows):
         path = options.plot or chain.dir / "history.png"
-        view.draw(chain, path)
-        out.line(str(path))
+        try:
+            view.draw(chain, path)
+        except view.NoMatplotlib as error:
+            if options.plot is not None:
+                raise
+            out.note(f"manapy: {error}")
+        else:
+            out.line(str(path))
     return 0

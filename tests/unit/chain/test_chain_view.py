@@ -110,11 +110,12 @@ def test_picture_without_matplotlib(
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ManapyError, match="the picture needs matplotlib: pip install"):
         view.draw(story.chain, tmp_path / "x.png")
-    assert cli.main(["history", str(story.chain.dir)]) == 1
+    assert cli.main(["history", str(story.chain.dir)]) == 0, "nobody has asked for the picture"
     captured = capsys.readouterr()
     assert "rank 1 died on b" in captured.out, "the table comes all the same"
     assert captured.err.startswith("manapy: the picture needs matplotlib") and len(captured.err.splitlines()) == 1
     assert cli.main(["history", str(story.chain.dir), "--no-plot"]) == 0
+    assert cli.main(["history", str(story.chain.dir), "--plot", str(tmp_path / "x.png")]) == 1
 
 
 def test_history_command(
