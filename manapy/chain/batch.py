@@ -30,7 +30,7 @@ from . import policy, record, slurm, spares, timing
 from .attempt import Outcome, handled
 from .lock import BusyError
 from .record import Chain
-from .supervisor import EXIT_STOPPED, Supervisor
+from .supervisor import EXIT_STOPPED, FORCED, Supervisor
 
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
 BUSY_SECONDS = 60.0  # between two lines that say what an allocation waits for
@@ -80,6 +80,8 @@ def prepare(
     if array:
         needs["environment"] = dict(array)
     directory = directory.absolute()
+    if record.is_chain(directory):
+        raise ManapyError(f"{directory} is a chain already; continue: {again(record.read(directory))}")
     if taken := [directory / name for name in MADE[1:] if os.path.lexists(directory / name)]:
         raise ManapyError(f"{taken[0]} exists already: give the chain a directory of its own (--dir)")
     command = [str(directory / "script"), *arguments]
@@ -92,7 +94,7 @@ def prepare(
         "#!/bin/sh",
         *header,
         *(f"#SBATCH {option}" for option in ("--requeue", "--open-mode=append")),
-        f"exec {shlex.join(guard)}",
+        f'exec {shlex.join(guard)} "$@"',  # sbatch batch.sh --force
     ]
     (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n", errors=ESCAPED)
     return chain
@@ -139,7 +141,7 @@ def _sbatch(chain: Chain) -> list[str]:
     return [*chain.record["sbatch"], *(spares.Shape(**needs).options() if needs else [])]
 
 
-def _again(chain: Chain) -> str:
+def again(chain: Chain) -> str:
     """The command that continues the chain."""
     return shlex.join(["sbatch", *_sbatch(chain), str(chain.dir / "batch.sh")])
 
@@ -225,27 +227,31 @@ def _without_array_lines(header: Sequence[str]) -> list[str]:
     return lines
 
 
-def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
-    """Run one allocation of a chain. Returns the exit code of the batch job. Raises ManapyError."""
-    left = None if budget is None else time.time() + max(budget - policy.used(supervisor.chain), 0)
+def guard(supervisor: Supervisor, budget: float | None, poll: float, force: bool = False) -> int:
+    """Run one allocation of a chain. Returns the exit code of the batch job. ``force``: run the script once even beyond
+    the limits, in the first allocation of this job. Raises ManapyError."""
+    chain = supervisor.chain
+    if force := force and not any(event["id"] == slurm.own_job() for event in chain.events("attempt")):
+        chain.append("note", chain.attempts(), text=FORCED)
+    left = None if budget is None or force else time.time() + max(budget - policy.used(chain), 0)
     allocation = slurm.Allocation(left, poll)
     allocation.when_cancelled = lambda: _end_early(supervisor, allocation.job)
     with handled(lambda number, _: allocation.on_signal(number)):
-        return _in_turn(supervisor, allocation)
+        return _in_turn(supervisor, allocation, force)
 
 
-def _in_turn(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
+def _in_turn(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) -> int:
     """Use the allocation as soon as nothing else works on the chain (invariant 1). A job that is none of the chain's
     does not wait: somebody has started the same chain twice. Raises ManapyError."""
-    chain, again = supervisor.chain, None
+    chain, later = supervisor.chain, None
     while True:
         try:
-            return _guard(supervisor, allocation)
+            return _guard(supervisor, allocation, force)
         except BusyError as error:
             if not any(event["id"] == allocation.job for event in chain.events() if event["event"] in JOBS):
                 raise
             supervisor.say(f"{error}; this allocation waits")
-        leave = again = again or _requeue_later(chain, allocation, supervisor.say)
+        leave = later = later or _requeue_later(chain, allocation, supervisor.say)
         if why := _wait(allocation, BUSY_SECONDS):
             supervisor.say(f"{why}: the next allocation waits on")
             return slurm.persistently(lambda: _leave(supervisor, allocation, leave), REQUEUE_SECONDS)
@@ -266,7 +272,7 @@ def _wait(allocation: slurm.Allocation, seconds: float) -> str:
             time.sleep(0.1)
 
 
-def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
+def _guard(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) -> int:
     chain, say = supervisor.chain, supervisor.say
     supervisor.take()
     over = chain.over()
@@ -281,16 +287,16 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
     ):
         policy.lost(chain)
         return _cancelled(supervisor, before[0]["id"])
-    if why := supervisor.refusal():
+    if (why := supervisor.refusal()) and not force:
         return _give_up(supervisor, why)
-    again = _requeue_later(chain, allocation, say)
+    later = _requeue_later(chain, allocation, say)
     env = {**os.environ, **chain.record.get("environment", {})}
     fleet = spares.AllocatedNodes(chain, allocation, say) if "spares" in chain.record else None
     while True:
         try:
             outcome = _attempt(supervisor, allocation, env, fleet)
         except Exception as error:  # whatever it is: invariant 1
-            return _leave_broken(supervisor, allocation, again, error)
+            return _leave_broken(supervisor, allocation, later, error)
         if outcome.how == "finished":
             _cancel_successors(supervisor)
             return supervisor.finish(outcome)
@@ -311,7 +317,7 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation) -> int:
             chain.append("excluded", chain.attempts(), nodes=nodes)
         source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
         say(f"{why}the job continues in the next allocation{source}")
-        return slurm.persistently(lambda: _leave(supervisor, allocation, again), REQUEUE_SECONDS)
+        return slurm.persistently(lambda: _leave(supervisor, allocation, later), REQUEUE_SECONDS)
 
 
 def _attempt(
@@ -335,51 +341,55 @@ def _unwell(allocation: slurm.Allocation, outcome: Outcome) -> list[str]:
     return list(dict.fromkeys([*nodes, *hung]))
 
 
-def _leave(supervisor: Supervisor, allocation: slurm.Allocation, again: Callable[[], int]) -> int:
+def _leave(supervisor: Supervisor, allocation: slurm.Allocation, later: Callable[[], int]) -> int:
     """Leave the chain to the next allocation, unless the job was cancelled meanwhile. Raises SlurmError."""
     if allocation.ended and allocation.cancelled():
         return _cancelled(supervisor, allocation.job)
-    return again()
+    return later()
 
 
 def _leave_broken(
-    supervisor: Supervisor, allocation: slurm.Allocation, again: Callable[[], int], error: Exception
+    supervisor: Supervisor, allocation: slurm.Allocation, later: Callable[[], int], error: Exception
 ) -> int:
     """Leave after an error that was not expected. Processes of the script may still run, until Slurm ends the job."""
     reason = supervisor.broken(allocation.job, error)
     if why := supervisor.refusal():
         return _give_up(supervisor, why)
     supervisor.say(f"{reason}: the job continues in the next allocation, from the last checkpoint")
-    return slurm.persistently(lambda: _leave(supervisor, allocation, again), REQUEUE_SECONDS)
+    return slurm.persistently(lambda: _leave(supervisor, allocation, later), REQUEUE_SECONDS)
 
 
 def _end_early(supervisor: Supervisor, job: str) -> None:
     """End the chain while the attempt is saved: Slurm may kill this process meanwhile."""
     chain = supervisor.chain
     if (number := chain.attempts()) and not chain.events("end", number):
-        supervisor.stop(f"job {job} was cancelled", _again(chain))
+        supervisor.stop(f"job {job} was cancelled", again(chain))
     _cancel_successors(supervisor)
 
 
 def _stopped(supervisor: Supervisor, why: str) -> int:
     _cancel_successors(supervisor)
-    again = _again(supervisor.chain)
-    supervisor.stop(why, again)
-    supervisor.say(f"{why}; continue: {again}")
+    command = again(supervisor.chain)
+    supervisor.stop(why, command)
+    supervisor.say(f"{why}; continue: {command}")
     return EXIT_STOPPED
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
     _cancel_successors(supervisor)
     if supervisor.chain.over() is None:
-        supervisor.stop(f"job {job} was cancelled", _again(supervisor.chain))
+        supervisor.stop(f"job {job} was cancelled", again(supervisor.chain))
     return EXIT_GAVE_UP
 
 
 def _give_up(supervisor: Supervisor, why: str) -> int:
     _cancel_successors(supervisor)
-    supervisor.stop(why, _again(supervisor.chain))
-    supervisor.say(f"giving up: {why}; the last checkpoint remains (manapy history {supervisor.chain.dir})")
+    command = f"{again(supervisor.chain)} --force"
+    supervisor.stop(why, command)
+    supervisor.say(
+        f"giving up: {why}; the last checkpoint remains (manapy history {supervisor.chain.dir}); one more attempt: "
+        f"{command}"
+    )
     return EXIT_GAVE_UP
 
 

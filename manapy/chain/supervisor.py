@@ -23,6 +23,7 @@ from .lock import BusyError, Lock
 from .record import Chain
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
+FORCED = "--force: one more attempt in any case"  # in the history
 LOCK_WAIT = 40.0  # seconds until a killed supervisor has ended
 ORPHAN_WAIT = 5.0  # seconds until jobs have ended whose attempt has no recorded end
 

@@ -237,6 +237,11 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """--force."""
+    parser.add_argument("--force", action="store_true", help="make one more attempt although the chain has given up")
+
+
 def policy(options: argparse.Namespace) -> Policy:
     """The policy from add_chain's options. Raises UsageError."""
     from ...chain import timing

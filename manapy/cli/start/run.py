@@ -49,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--time", metavar="TIME", type=arguments.seconds, help="save the job and stop after TIME")
-    parser.add_argument("--force", action="store_true", help="make one more attempt although the chain has given up")
+    arguments.add_force(parser)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Supervise the command. Returns its exit code, 130 after Ctrl-C, or 1 if the chain gives up."""
-    from ...chain import record, run as chain_run
-    from ...chain.supervisor import Supervisor
+    """Supervise the command. Returns the exit code."""
+    from ...chain import batch, record, run as chain_run
+    from ...chain.supervisor import FORCED, Supervisor
     from ...core.errors import UsageError
 
     command = options.after
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if options.dir is not None and record.is_chain(options.dir):
         chain = record.read_own(options.dir)
         if chain.record["kind"] != "run":
-            raise UsageError(f"{options.dir} is a chain of Slurm jobs: manapy slurm chain continues it")
+            raise UsageError(f"{options.dir} is a chain of Slurm jobs; continue: {batch.again(chain)}")
         if command and command != chain.record["command"]:
             raise UsageError(f"{options.dir} is a chain of another command: {' '.join(chain.record['command'])}")
         over = chain.over()
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         directory = options.dir or naming.fresh("chain")
         chain = record.create(directory, {"kind": "run", "command": command, "cwd": str(Path.cwd())})
     if options.force:
-        chain.append("note", chain.attempts(), text="--force: one more attempt in any case")
+        chain.append("note", chain.attempts(), text=FORCED)
     back_off = chain_run.BACK_OFF_FIRST if options.back_off is None else options.back_off
     deadline = None if options.time is None else time.time() + options.time
     return chain_run.supervise(

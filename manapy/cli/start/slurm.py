@@ -77,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="ask Slurm for deadline and nodes every TIME (default 15s)",
         )
         arguments.add_chain(command)
+    arguments.add_force(guard)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -124,7 +125,9 @@ def _guard(options: argparse.Namespace, out: Output) -> int:
 
     how, limits = arguments.policy(options), arguments.limits(options)
     chain = batch.open_in_job(options.dir, options.after, _guard_options(options), options.mode)
-    return batch.guard(Supervisor(chain, how, limits, out.error, at_once=False), options.budget, options.poll)
+    return batch.guard(
+        Supervisor(chain, how, limits, out.error, at_once=False), options.budget, options.poll, options.force
+    )
 
 
 def _guard_options(options: argparse.Namespace) -> list[str]:

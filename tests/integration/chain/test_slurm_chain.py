@@ -431,6 +431,10 @@ def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
     assert cluster.show(chain.job)["ExitCode"] == "75:0"
     assert "it crashed 3 times in a row" in chain.events("stopped")[0]["reason"], chain.report()
     assert "giving up: it crashed 3 times in a row" in chain.output()
+    again = shlex.split(chain.events("stopped")[0]["again"])
+    assert again[-1] == "--force"
+    cluster.wait_for(int(cluster.command(*again).split()[-1]), "FAILED")
+    assert len(chain.events("attempt")) == 4, chain.report()
 
 
 @pytest.fixture(scope="module")

@@ -106,9 +106,13 @@ def test_finished_chain_says_its_code_again(history: History, capsys: pytest.Cap
 def test_chain_of_slurm_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its attempts belong to Slurm."""
     history = History(tmp_path / "chain")
-    history.chain.record["kind"] = "slurm"
+    history.chain.record |= {"kind": "slurm", "sbatch": ["--time=30", "--comment=a b"]}
     history.chain.write()
-    wrong(["run", "--dir", history.chain.dir], "is a chain of Slurm jobs", 2, capsys)
+    again = f"continue: sbatch --time=30 '--comment=a b' {history.chain.dir}/batch.sh"
+    wrong(["run", "--dir", history.chain.dir], f"is a chain of Slurm jobs; {again}", 2, capsys)
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    same = ["slurm", "chain", "--dir", history.chain.dir, tmp_path / "job.sh"]
+    wrong(same, f"is a chain already; {again}", 1, capsys)
 
 
 def test_options_of_sbatch_without_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -231,6 +232,27 @@ def test_error_of_our_own(
     assert said[:2] == [f"{reason}: the job continues in the next allocation, from the last checkpoint"] * 2
     assert said[2].startswith("giving up: it crashed 3 times in a row")
     assert [(end["how"], end["reason"]) for end in history.chain.events("end")] == [("crashed", reason)] * 3
+
+
+def test_one_more_attempt(slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user submits a chain again that gave up. --force holds once, also if Slurm requeues this job."""
+    chain = tmp_path / "chain"
+
+    def submitted(job: str, *words: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        return fake_slurm.guard(chain, "--max-restarts", "0", *words, script="kill -KILL $PPID")
+
+    submitted("17")
+    again = f"sbatch {chain}/batch.sh --force"
+    for attempts, job, words in ((1, "18", []), (2, "19", ["--force"])):
+        if words:
+            submitted(job, *words)
+        done = submitted(job, *words)
+        assert len(events_in(chain, "attempt")) == attempts
+        assert done.returncode == batch.EXIT_GAVE_UP and f"one more attempt: {again}\n" in done.stderr
+        assert events_in(chain, "stopped")[-1]["again"] == again
+    assert [note["text"] for note in events_in(chain, "note")] == ["--force: one more attempt in any case"]
+    assert (chain / "batch.sh").read_text().endswith(' "$@"\n')
 
 
 @pytest.mark.parametrize("mode", ["requeue", "chain"])
