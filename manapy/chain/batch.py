@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shlex
 import sys
 import time
@@ -109,7 +110,8 @@ def withdraw(chain: Chain) -> None:
 
 
 def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, float | None]:
-    """Submit the first job. Returns its id and its time limit in seconds (None: no limit).
+    """Submit the first job. Returns its id and its time limit in seconds (None: no limit). If the user has set none
+    (names_time), Slurm shows that of the partition: a job that names none may get less.
 
     If the limit is too short for even one checkpoint, the job is cancelled. Raises ManapyError.
     """
@@ -133,6 +135,12 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
         slurm.command("scancel", job)
         raise
     return job, limit
+
+
+def names_time(chain: Chain) -> bool:
+    """Has the user set a time limit for the jobs of this chain?"""
+    given = [" ".join(chain.record["sbatch"]), *slurm.header(read_script(chain.dir / "script"))]
+    return "SBATCH_TIMELIMIT" in os.environ or any(re.search(r"(^|\s)(--time|-t)", text) for text in given)
 
 
 def _sbatch(chain: Chain) -> list[str]:

@@ -19,9 +19,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..shared import arguments, naming
+from ..shared import arguments, defaults, naming
 from ..shared.output import Output
 
 TAKES_MORE = "-- SCRIPT [ARGUMENTS...]"
@@ -95,6 +96,8 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
             "--sbatch"
         )
     how = arguments.policy(options)
+    if late := _own_options(options.arguments):
+        out.note(f"manapy: {', '.join(late)}: passed to {options.script}; options of manapy stand before the script")
     script = batch.read_script(options.script)
     directory = options.dir or naming.fresh("chain")
     chain = batch.prepare(
@@ -111,12 +114,23 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     except BaseException:
         batch.withdraw(chain)
         raise
-    out.note(
-        f"chain {os.path.relpath(chain.dir)}: job {job}, "
-        f"{'no time limit' if limit is None else f'allocations of {limit / 60:.0f} min'}"
-    )
+    length = "no time limit" if limit is None else f"allocations of {limit / 60:.0f} min"
+    if not batch.names_time(chain):
+        length = "allocations as long as the partition's default (the script has no --time)"
+        if options.checkpoint_time is not None:
+            length += ", so --checkpoint-time was not checked"
+    out.note(f"chain {os.path.relpath(chain.dir)}: job {job}, {length}")
     out.line(job)
     return 0
+
+
+def _own_options(words: Sequence[str]) -> list[str]:
+    """The options of `manapy slurm chain` among the arguments of a script."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    own = defaults.options_of(defaults.parsers(parser, "slurm")["slurm.chain"])
+    names = [word.partition("=")[0] for word in words]
+    return [name for name in names if name.startswith("--") and name[2:] in own]
 
 
 def _guard(options: argparse.Namespace, out: Output) -> int:

@@ -14,6 +14,7 @@ import pytest
 from fake_slurm import FakeSlurm
 from histories import History
 from manapy import cli
+from manapy.chain import record
 from manapy.chain.attempt import Policy
 from manapy.cli.shared import arguments
 from manapy.cli.start import slurm
@@ -157,6 +158,54 @@ def test_script_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert done.returncode == (0 if submitted else 3), done.stderr
     assert (tmp_path / "chain" / "script").read_bytes() == script
     assert b"#SBATCH --comment=\xe9t\xe9\n" in (tmp_path / "chain" / "batch.sh").read_bytes()
+
+
+def submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str, *words: str
+) -> str:
+    """What `manapy slurm chain` says when it submits a script."""
+    FakeSlurm(tmp_path / "bin", monkeypatch).job(TimeLimit="1-00:00:00")
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n{script}\n")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["slurm", "chain", "--dir", "chain", *words]) == 0
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [
+        ("#SBATCH --time=1-0", [], "allocations of 1440 min"),
+        ("#SBATCH -n 2 -t 1440", ["--checkpoint-time", "1m"], "allocations of 1440 min"),
+        ("", ["--sbatch=-t1440"], "allocations of 1440 min"),
+        ("#SBATCH --ntasks=2", [], "allocations as long as the partition's default (the script has no --time)"),
+        (
+            "",
+            ["--checkpoint-time", "1m"],
+            "allocations as long as the partition's default (the script has no --time), so --checkpoint-time was not "
+            "checked",
+        ),
+    ],
+)
+def test_time_limits(
+    script: str,
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of a job without one that waits, Slurm shows the maximum of its partition."""
+    assert submitted(tmp_path, monkeypatch, capsys, script, *words, "job.sh") == f"chain chain: job 18, {said}\n"
+
+
+def test_options_behind_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are the script's. A line says so of those that are probably meant for manapy."""
+    words = ["job.sh", "--mtbf", "24h", "--steps", "7", "--interval=5m"]
+    said = submitted(tmp_path, monkeypatch, capsys, "#SBATCH -t 1440", *words).splitlines()
+    assert said[:-1] == ["manapy: --mtbf, --interval: passed to job.sh; options of manapy stand before the script"]
+    assert record.read(tmp_path / "chain").record["command"][1:] == words[1:]
 
 
 def test_damaged_chain(history: History, capsys: pytest.CaptureFixture[str]) -> None:
