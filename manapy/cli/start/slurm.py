@@ -62,8 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="in a job: run a script under supervision",
         description="In a batch job: run the script after '--' as part of a chain.",
     )
+    places = {
+        chain: "a new manapy-chain-<time>/ in the working directory",
+        guard: "manapy-chain-JOB/ in the job's working directory; for a task of an array, task-N/ in it",
+    }
     for command in (chain, guard):
-        arguments.add_chain_directory(command, " (default: a new manapy-chain-<time>/ in the job's working directory)")
+        arguments.add_chain_directory(command, f" (default: {places[command]})")
         command.add_argument(
             "--mode",
             choices=("requeue", "chain"),
