@@ -37,7 +37,8 @@ the same texts.
 - `GROUP` names programs that move RDMA traffic together. It is not a job: `manapy rdma run --group` gives the name.
 - `--dir` is the directory of what a command makes, a job's or a chain's. The last part of it is the name.
 - `--json` prints data instead of text.
-- Exit codes: 0 done, 1 failed, 2 wrong usage. `manapy why` has its own codes (see below).
+- Exit codes: 0 done, 1 failed, 2 wrong usage. `manapy why`, `manapy run` and `manapy slurm guard` have more (see
+  below).
 - `TIME` is a number with a unit: `500ms`, `30s`, `10m`, `2h`.
 - [configuration.md](configuration.md): how files set options.
 """

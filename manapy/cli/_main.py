@@ -6,7 +6,7 @@ commands without a group. Only the module of the requested command is imported, 
 Nothing outside this package prints or exits. Errors arrive here as exceptions (manapy/core/errors.py draws their tree)
 and become one line and an exit code.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.
+Exit codes: 0 done, 1 failed, 2 wrong usage. `manapy why`, `manapy run` and `manapy slurm guard` have more.
 """
 
 from __future__ import annotations
@@ -217,7 +217,9 @@ def _usage(arguments: list[str]) -> int:
     lines += ["  mpirun -n 4 manapy-launch PROG ARGS   start a job", ""]
     for title, group in GROUPS.items():
         lines += [f"{title}:", *(f"  {name:<11} {summary}" for name, summary in group.items()), ""]
-    lines += ["'manapy COMMAND --help' explains a command. Exit codes: 0 done, 1 failed, 2 wrong usage."]
+    lines += [
+        "'manapy COMMAND --help' explains a command. Exit codes: 0 done, 1 failed, 2 wrong usage; some have more."
+    ]
     asked = bool(arguments) and arguments[0] in ("--help", "-h", "help")
     if arguments and not asked:
         lines = [f"manapy: no command '{arguments[0]}' ('manapy --help' lists them)"]

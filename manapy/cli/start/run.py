@@ -5,7 +5,10 @@
 The command after '--' may be any command or script that starts its MPI programs with manapy-launch. After a crash
 manapy runs it again. Each manapy-launch in it then continues its program, or returns the program's exit code if the
 program has ended already. Ctrl-C takes a final checkpoint and stops; `manapy run --dir DIR` with the same directory
-continues. The exit code is the command's.
+continues.
+
+The exit code is the command's; or 1 if the chain gives up, 75 after `manapy stop`, and 130 after --time, Ctrl-C or
+another signal.
 """
 
 from __future__ import annotations

@@ -60,7 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     guard = commands.add_parser(
         "guard",
         help="in a job: run a script under supervision",
-        description="In a batch job: run the script after '--' as part of a chain.",
+        description=(
+            "In a batch job: run the script after '--' as part of a chain. The exit code is the script's; or 75 if the "
+            "chain gives up, after manapy stop, scancel, and while Slurm requeues the job; or 0 if a dependent job "
+            "continues."
+        ),
     )
     places = {
         chain: "a new manapy-chain-<time>/ in the working directory",
