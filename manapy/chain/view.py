@@ -178,7 +178,7 @@ def draw(chain: Chain, path: Path) -> None:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        raise NoMatplotlib("the picture needs matplotlib: pip install 'manapy[slurm]', or --no-plot") from None
+        raise NoMatplotlib("the picture needs matplotlib (manapy's extra 'slurm'), or --no-plot") from None
     start = rows[0].begin
     whole = max(rows[-1].end - start, 1.0)
     unit, name = next(

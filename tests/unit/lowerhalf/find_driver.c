@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/rank.h"
-#include "join/manager/pmix.h"
+#include "join/manager/pmi.h"
 #include "mpi/load.h"
 
 static const char *self;
@@ -11,7 +11,7 @@ static const char *self;
 mpy_options_t mpy_options;
 
 const char *mpy_self_path(void) { return self; }
-bool mpy_pmix_is_there(void) { return getenv("PMIX_RANK") != NULL; }
+bool mpy_pmi_uses_pmix(void) { return getenv("PMIX_RANK") != NULL; }
 
 int main(int argc, char **argv) {
     self = argv[argc - 1];
