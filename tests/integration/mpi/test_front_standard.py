@@ -16,7 +16,7 @@ from compiling import SHARED, Programs, build
 from jobs import BIN, PROGRAMS, Job, run
 from launchers import ENVIRONMENT, MPICH, DEBIAN_MPICH, OPEN_MPI_4, OPEN_MPI_5, STANDARD, Launcher
 from restarts import check, through_restart
-from solver import SOLVER, after
+from solver import LAST, SOLVER, after
 from surface import SURFACE, Group, groups, name_of_group, patience, program_of
 
 from manapy.core import files
@@ -196,6 +196,7 @@ def test_mpi4py_of_this_abi(
     first.skip_if_missing()
     second.skip_if_missing()
     job = make_job(2, mpirun=first.mpirun, env={**ENVIRONMENT, "PYTHONPATH": str(mpi4py)})
+    job.hold(LAST)
     job.start_python("steps/heat2d.py", *SOLVER, "--out", "field.npy")
     job.wait_for(after(100))
     maps = Path(f"/proc/{job.pids()[0]}/maps").read_text()
@@ -205,7 +206,7 @@ def test_mpi4py_of_this_abi(
         job.kill()
         job.mpirun = mpirun
         job.restart()
-        job.wait_for(after(0))
+        job.wait_until_it_runs()
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
 

@@ -28,6 +28,7 @@ WORDS = {
     "--shift": "auto, off or require",
 }
 SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
+HELD = 1500  # the step in which it waits until a test lets it end
 
 
 def begin_checkpoint(job: Job) -> subprocess.Popen[str]:
@@ -45,7 +46,9 @@ def manapy_lines(text: str) -> list[str]:
 @pytest.fixture
 def checkpointed(make_job: Callable[..., Job]) -> Job:
     """A 2-rank job that was checkpointed and killed."""
-    job = make_job(2).start_python("steps/heat2d.py", *SOLVER)
+    job = make_job(2)
+    job.hold(HELD)
+    job.start_python("steps/heat2d.py", *SOLVER)
     job.wait_for("step 400 ")
     job.checkpoint()
     job.kill()
@@ -55,7 +58,9 @@ def checkpointed(make_job: Callable[..., Job]) -> Job:
 @pytest.fixture
 def running(make_job: Callable[..., Job]) -> Job:
     """A running 2-rank job."""
-    job = make_job(2).start_python("steps/heat2d.py", *SOLVER)
+    job = make_job(2)
+    job.hold(HELD)
+    job.start_python("steps/heat2d.py", *SOLVER)
     job.wait_for("step 200 ")
     return job
 
@@ -182,6 +187,7 @@ def test_unwritable_job_directory(tmp_path: Path) -> None:
 def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:
     job = make_job(2)
     job.where = small_disk
+    job.hold(HELD)
     job.start_python("steps/heat2d.py", *SOLVER)
     job.wait_for("step 200 ")
     filler = small_disk / "filler"
