@@ -17,11 +17,18 @@ static inline bool mpy_proc_exe(long pid, char exe[PATH_MAX]) {
     return got > 0;
 }
 
+/* Is the path's last part this name? The file may have been deleted, as an upgrade of manapy does while jobs run. Then
+ * /proc adds a mark. */
+static inline bool mpy_proc_exe_is(const char *last, const char *name) {
+    size_t length = strlen(name);
+    return strncmp(last, name, length) == 0 && (last[length] == '\0' || strcmp(last + length, " (deleted)") == 0);
+}
+
 /* Does the process run manapy-launch or manapy-restart? */
 static inline bool mpy_proc_is_split(long pid) {
     char exe[PATH_MAX];
     const char *slash = mpy_proc_exe(pid, exe) ? strrchr(exe, '/') : NULL;
-    return slash != NULL && (strcmp(slash, "/manapy-launch") == 0 || strcmp(slash, "/manapy-restart") == 0);
+    return slash != NULL && (mpy_proc_exe_is(slash, "/manapy-launch") || mpy_proc_exe_is(slash, "/manapy-restart"));
 }
 
 #endif
