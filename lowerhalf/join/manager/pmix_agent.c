@@ -20,7 +20,8 @@
  * library asks the server to remove at the end of its rank are removed at the end of the first connection.
  *
  * Invariants
- *  1. The agent ends with its rank.
+ *  1. The agent ends with its rank. Where pidfds are not allowed (seccomp), it ends when the last process has closed
+ *     the conversation.
  *  2. It writes nothing to the rank's standard streams: libpmix's own messages would stand beside our one line.
  *  3. PMIx has a key-value space for each rank. So kvsname in a `get` is the number of the rank that has put the key.
  *  4. It is no child of the rank: the program's wait(2) never sees it. Its parent, a child of the rank, ends as it ends
@@ -51,11 +52,12 @@
 
 enum { LINE_MAX_BYTES = 4096 };
 /* The agent has no other descriptors of its rank: mpirun waits until those are closed. FD: the conversation.
- * RANK_PROCESS: pidfd of the rank, or closed. */
+ * RANK_PROCESS: pidfd of the rank, if there is one. */
 enum { FD = 3, RANK_PROCESS = 4, AFTER = 5 };
 
 static mpy_pmix_library_t pmix;
 static char nspace[256];
+static int rank_process = -1; /* RANK_PROCESS, or -1: there is none, and poll(2) leaves it out */
 
 __attribute__((format(printf, 1, 2))) static _Noreturn void fail(const char *format, ...) {
     char text[1200];
@@ -118,7 +120,7 @@ static void abort_job(int code) {
 /* The next line. Programs that the rank has started may hold the connection open, so it is not enough to wait for its
  * end. */
 static bool next_line(char line[LINE_MAX_BYTES]) {
-    struct pollfd ready[] = {{.fd = FD, .events = POLLIN}, {.fd = RANK_PROCESS, .events = POLLIN}};
+    struct pollfd ready[] = {{.fd = FD, .events = POLLIN}, {.fd = rank_process, .events = POLLIN}};
     while (poll(ready, 2, -1) < 0 && errno == EINTR) {}
     return ready[0].revents != 0 && mpy_line_read(FD, line, LINE_MAX_BYTES, MPY_LINE_NO_DEADLINE) == MPY_LINE_READ;
 }
@@ -139,18 +141,21 @@ static void serve(int patience_s) {
     answer_status("finalize_ack", pmix.finalize(NULL, 0));
 }
 
+/* Comes before `silence`: the rank may have been started with closed standard streams, and then `fd` and `pidfd` have
+ * the numbers of these. */
+static void keep_only(int fd, int pidfd) {
+    int a = fcntl(fd, F_DUPFD_CLOEXEC, AFTER), b = fcntl(pidfd, F_DUPFD_CLOEXEC, AFTER);
+    dup2(a, FD);
+    if (b >= 0) rank_process = dup2(b, RANK_PROCESS);
+    else close(RANK_PROCESS);
+    syscall(SYS_close_range, AFTER, ~0u, 0); /* libc has it from glibc 2.34 on */
+}
+
 /* Invariant 2. */
 static void silence(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd < 3 && null >= 0; fd++) dup2(null, fd);
-}
-
-static void keep_only(int fd, int rank_process) {
-    int a = fcntl(fd, F_DUPFD_CLOEXEC, AFTER), b = fcntl(rank_process, F_DUPFD_CLOEXEC, AFTER);
-    dup2(a, FD);
-    if (b >= 0) dup2(b, RANK_PROCESS);
-    else close(RANK_PROCESS);
-    syscall(SYS_close_range, AFTER, ~0u, 0); /* libc has it from glibc 2.34 on */
+    if (null > 2) close(null);
 }
 
 /* Invariant 4. */
@@ -183,12 +188,12 @@ static _Noreturn void speak(int rank, int patience_s) {
 }
 
 _Noreturn void mpy_pmix_agent(int fd, int rank, int patience_s) {
-    int rank_process = (int)syscall(SYS_pidfd_open, getppid(), 0);
+    int pidfd = (int)syscall(SYS_pidfd_open, getppid(), 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     mpy_ignore_warnings();
     signal(SIGPIPE, SIG_IGN);
+    keep_only(fd, pidfd);
     silence();
-    keep_only(fd, rank_process);
     pid_t agent = fork();
     if (agent == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

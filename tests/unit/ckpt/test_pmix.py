@@ -149,6 +149,48 @@ def test_the_conversation(
     assert all("coordinator" in line for line in process.process.stderr.read().splitlines())
 
 
+# Runs a command that pidfd_open(2) is forbidden to, as some containers do.
+WITHOUT_PIDFDS = r"""
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) return 77;
+    return argc < 2 || execv(argv[1], argv + 1);
+}
+"""
+
+
+@pytest.mark.parametrize("closed", ["", "<&-", "<&- 2>&-"])
+@pytest.mark.parametrize("pidfds", [True, False])
+def test_a_rank_without_what_others_have(
+    driver: Callable[[str], Path], fake: Path, environment: dict[str, str], tmp_path: Path, closed: str, pidfds: bool
+) -> None:
+    """It joins, although its standard streams are closed, or pidfds are forbidden. (Its order is the end of its
+    standard input.)"""
+    command = [driver("rank")] if pidfds else [build(tmp_path / "without", WITHOUT_PIDFDS), driver("rank")]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        env=environment | {"MANAPY_LIBPMIX": str(fake)},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0 and "joined 0 1 1 " in done.stdout, done
+
+
 HEADER = Path("/usr/lib/x86_64-linux-gnu/pmix2/include/pmix.h")
 TYPES = {"pmix_proc_t": ("nspace", "rank"), "pmix_value_t": ("type", "data"), "pmix_info_t": ("key", "flags", "value")}
 NUMBERS = ("PMIX_SUCCESS", "PMIX_BOOL", "PMIX_STRING", "PMIX_UINT32", "PMIX_GLOBAL", "PMIX_RANK_WILDCARD")
