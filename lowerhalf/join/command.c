@@ -54,26 +54,38 @@ void mpy_command_become(char *const argv[], const int *descriptors, int count) {
     _exit(127);
 }
 
+/* The process between the rank and a command has no other way to say why it could not fork. */
+static _Noreturn void end_between(pid_t command) { _exit(command < 0 ? errno : 0); }
+
+/* Waits for it. Why there is no command; NULL: there is one. between: -1 if even the first fork has failed, with
+ * `cause`. */
+static const char *why_not(pid_t between, int cause) {
+    if (between < 0) return strerror(cause);
+    int status = mpy_proc_wait(between);
+    if (WIFSIGNALED(status)) return strsignal(WTERMSIG(status));
+    return WEXITSTATUS(status) != 0 ? strerror(WEXITSTATUS(status)) : NULL;
+}
+
 bool mpy_command_detach(char *const argv[], const char *log_path, const int *descriptors, int count, char *error,
                        size_t n) {
     int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (log < 0) return mpy_refuse(error, n, "%s: %s", log_path, strerror(errno));
-    pid_t child = fork();
-    if (child == 0) {
+    pid_t between = fork();
+    if (between == 0) {
         setsid();
-        if (fork() == 0) {
+        pid_t command = fork();
+        if (command == 0) {
             int all[DESCRIPTORS_MAX] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log};
             memcpy(all + 3, descriptors, (size_t)count * sizeof *all);
             mpy_ignore_warnings();
             mpy_command_become(argv, all, 3 + count);
         }
-        _exit(0);
+        end_between(command);
     }
     int cause = errno;
     close(log);
-    if (child < 0) return mpy_refuse(error, n, "cannot start `manapy %s`: fork: %s", argv[1], strerror(cause));
-    mpy_proc_wait(child);
-    return true;
+    const char *why = why_not(between, cause);
+    return why == NULL || mpy_refuse(error, n, "cannot start `manapy %s`: fork: %s", argv[1], why);
 }
 
 bool mpy_command_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {
