@@ -1,9 +1,14 @@
 /* command.c - runs the command `manapy` as a process beside a rank: the coordinator, `manapy _node`, `manapy _step`,
- * `manapy _shift`. Lower half; libc; still one thread.
+ * `manapy _shift`. Lower half; libc. Still one thread, except for mpy_command_ask: in a tree the program runs already.
  *
  * Invariants
  *  1. A helper gets only the descriptors of the rank that are passed to it, and the process manager doesn't take it for
  *     a rank.
+ *  2. The program does not notice mpy_command_ask. The command has another process between it and the rank. That one
+ *     has no exit signal, so wait(2) does not find it (except with __WALL or __WCLONE), and there is no SIGCHLD. The
+ *     command itself could not be such a child, because an exec gives it an exit signal. Neither process takes a
+ *     lock of libc's fork(3): another thread may have held it. All signals are blocked, so no handler of the program
+ *     runs there.
  */
 #define _GNU_SOURCE
 #include "command.h"
@@ -88,18 +93,40 @@ bool mpy_command_detach(char *const argv[], const char *log_path, const int *des
     return why == NULL || mpy_refuse(error, n, "cannot start `manapy %s`: fork: %s", argv[1], why);
 }
 
+/* Invariant 2. */
+static _Noreturn void stand_between(char *const argv[], int output) {
+    pid_t command = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (command == 0) mpy_command_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), output, 2}, 3);
+    int cause = errno;
+    syscall(SYS_close_range, 0, ~0u, 0); /* the ends of the program's pipes, and ours */
+    errno = cause;
+    if (command > 0) mpy_proc_wait(command);
+    end_between(command);
+}
+
+static pid_t start_between(char *const argv[], int output) {
+    sigset_t all, old;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &old);
+    pid_t between = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0);
+    if (between == 0) stand_between(argv, output);
+    int cause = errno;
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    errno = cause;
+    return between;
+}
+
 bool mpy_command_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) return mpy_refuse(error, n, "pipe: %s", strerror(errno));
-    pid_t child = fork();
-    if (child == 0) mpy_command_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
+    pid_t between = start_between(argv, ends[1]);
     int cause = errno;
     close(ends[1]);
-    ssize_t got = child > 0 ? mpy_read_whole(ends[0], answer, size - 1, MPY_AT_POSITION) : 0;
+    ssize_t got = between > 0 ? mpy_read_whole(ends[0], answer, size - 1, MPY_AT_POSITION) : 0;
     answer[got > 0 ? got : 0] = '\0';
     close(ends[0]);
-    if (child < 0) return mpy_refuse(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause));
-    mpy_proc_wait(child);
+    const char *why = why_not(between, cause);
+    if (why != NULL) return mpy_refuse(error, n, "cannot start %s: fork: %s", argv[0], why);
     char *end = strchr(answer, '\n');
     if (end == NULL) return mpy_refuse(error, n, "`manapy %s` did not answer", argv[1]);
     *end = '\0';

@@ -1,12 +1,12 @@
 /* rdma.c - backup RNICs for the real MPI: puts libmanapy_shift.so (rdma/) in front of the libibverbs that its
  * transports load.
  *
- * Half: lower. mpy_rdma_prepare runs while there is only one thread, mpy_rdma_load on the lower TLS. A restart has a
- * new lower half, so SHIFT starts again, too.
+ * Half: lower. mpy_rdma_prepare runs while there is only one thread; but in a member of a tree the program runs
+ * already. mpy_rdma_load runs on the lower TLS. A restart has a new lower half, so SHIFT starts again, too.
  *
  * Invariants
- *  1. The program does not notice: its environment was copied before, and its dynamic linker doesn't know our
- *     libraries.
+ *  1. The program does not notice: its environment was copied before, its dynamic linker doesn't know our libraries,
+ *     and it has no child that it did not start (invariant 2 of command.c).
  *  2. With `auto`, a host with fewer than two RNICs only pays for reading a directory.
  *  3. A rank with backup RNICs waits until an agent serves this host: a part of the coordinator or of the node's agent.
  *  4. The library is in the global scope before any library that needs libibverbs is loaded. (A library that looks up

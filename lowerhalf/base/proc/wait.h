@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <sys/wait.h>
 
-/* Returns its status, as waitpid(2) gives it. */
+/* Returns its status, as waitpid(2) gives it. It may be one without an exit signal. */
 static inline int mpy_proc_wait(pid_t child) {
     int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, &status, __WALL) < 0 && errno == EINTR) {}
     return status;
 }
 
