@@ -10,6 +10,7 @@
  */
 #include "openmpi.h"
 
+#include <manapy/boundary.h>
 #include <manapy/lock.h>
 #include <string.h>
 
@@ -105,7 +106,7 @@ static MPI_Info add(void *theirs) {
     info_t *info = calloc(1, sizeof *info);
     mpy_lock_acquire(&lock);
     if (ours == NULL) ours = calloc(MPY_MADE, sizeof *ours);
-    if (ours == NULL || info == NULL) abort();
+    if (ours == NULL || info == NULL) MPY_LOWER->svc->die("out of memory", 1);
     mpy_lock_release(&lock);
     MPI_Info handle = mpy_handle_add(MPY_KIND_INFO, theirs);
     uint32_t i = mpy_made_index(handle);

@@ -5,7 +5,7 @@
  */
 #include "back_interface.h"
 
-#include <stdio.h>
+#include <manapy/boundary.h>
 
 void *mpy_arrays_take(mpy_arrays_t *a, size_t bytes) {
     bytes = (bytes + 15) & ~(size_t)15;
@@ -15,10 +15,7 @@ void *mpy_arrays_take(mpy_arrays_t *a, size_t bytes) {
         return p;
     }
     mpy_block_t *block = malloc(bytes + 16);
-    if (block == NULL) {
-        fputs("manapy: out of memory\n", stderr);
-        abort();
-    }
+    if (block == NULL) MPY_LOWER->svc->die("out of memory", 1);
     block->next = a->blocks;
     a->blocks = block;
     return (char *)block + 16;

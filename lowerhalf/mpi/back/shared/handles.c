@@ -10,6 +10,7 @@
 #include "back_interface.h"
 
 #include <dlfcn.h>
+#include <manapy/boundary.h>
 #include <manapy/lock.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,8 +92,7 @@ int mpy_handle_add(mpy_kind_t kind, void *theirs) {
     uint32_t index = MPY_LIKELY(p->nfree > 0) ? p->stack[--p->nfree] : p->ever++;
     leave(p);
     if (MPY_UNLIKELY(index >= MPY_MADE)) {
-        fputs("manapy: too many MPI objects of one kind at once\n", stderr);
-        abort();
+        MPY_LOWER->svc->die("too many MPI objects of one kind at once (4194304)", 1);
     }
     mpy_made[kind][index] = theirs;
     return made_handle(kind, index);

@@ -64,7 +64,7 @@ typedef enum {
     MPY_KINDS
 } mpy_kind_t;
 
-enum { MPY_PREDEFINED = 256, MPY_MADE_BITS = 20, MPY_MADE = 1 << MPY_MADE_BITS };
+enum { MPY_PREDEFINED = 256, MPY_MADE_BITS = 22, MPY_MADE = 1 << MPY_MADE_BITS };
 
 extern void *mpy_null[MPY_KINDS];                       /* the library's null handle */
 extern void *mpy_predefined[MPY_KINDS][MPY_PREDEFINED]; /* by the last byte of MPICH's handle; else null */
@@ -90,7 +90,7 @@ extern const size_t mpy_rows_count;
 extern const mpy_object_t mpy_no_file;
 
 bool mpy_handles_open(void *library, char *error, size_t n);
-int mpy_handle_add(mpy_kind_t kind, void *theirs);  /* a new handle; ends the process if there are too many */
+int mpy_handle_add(mpy_kind_t kind, void *theirs);  /* a new handle; ends the job with one line if there are too many */
 void mpy_handle_remove(mpy_kind_t kind, int handle);
 int mpy_handle_of(mpy_kind_t kind, void *theirs);   /* the handle of a predefined object, or a new one */
 int mpy_handle_find(mpy_kind_t kind, void *theirs); /* the handle of an object that has one; else null */
