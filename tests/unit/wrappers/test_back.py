@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).with_name("golden") / "back"
 NAMES = (
     "MPI_Send", "MPI_Recv", "MPI_Recv_init_c", "MPI_Testsome", "MPI_Allreduce", "MPI_Ialltoallw_c", "MPI_Gatherv_c",
     "MPI_Pack_c", "MPI_Win_lock", "MPI_Put", "MPI_Comm_split_type", "MPI_File_open", "MPI_Topo_test",
-    "MPI_Group_translate_ranks", "MPI_Improbe",
+    "MPI_Group_translate_ranks", "MPI_Improbe", "MPI_Gather_c", "MPI_Iscatter_c", "MPI_Bcast_c",
 )  # fmt: skip
 # Of the standard ABI.
 STANDARDS = ("MPI_Recv", "MPI_Ialltoallw_c", "MPI_Comm_compare", "MPI_File_open", "MPI_Info_dup", "MPI_Put")

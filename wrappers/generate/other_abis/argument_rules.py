@@ -68,3 +68,19 @@ def length_of(f: Function, a: Argument, members: Callable[[str, str], str]) -> s
 def ignored_in_place(a: Argument) -> bool:
     """If the buffer to send is MPI_IN_PLACE, this is ignored and may be no array at all."""
     return a.name in ("sendtypes", "sendcounts", "sdispls")
+
+
+def ignored_count(f: Function, a: Argument) -> list[str]:
+    """Conditions in C: if one holds, this number of elements means nothing and may be anything (MPI-4.1 6.4 to 6.8,
+    11.8). The argument belongs to a collective on "comm", with its usual names."""
+    if f.family not in WITH_IN_PLACE:
+        return []
+    side, name, root = a.name.removesuffix("count"), f.name.lower(), f.argument("ROOT")
+    in_place = side == "send" or (side == "recv" and "scatter" in name and root is not None)
+    found = [f"{side}buf == MPI_IN_PLACE"] if in_place else []
+    if root is None:
+        return found
+    if side == ("send" if "scatter" in name else "recv"):
+        return [f"mpy_length_at_root(comm, {root.name}) == 0"]
+    # of an inter-communicator: MPI_ROOT, or MPI_PROC_NULL
+    return [*found, f"{root.name} < 0"] if side else [f"{root.name} == MPI_PROC_NULL"]

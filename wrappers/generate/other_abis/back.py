@@ -27,6 +27,7 @@ from .argument_rules import (
     OF_CONSTANTS,
     WITH_IN_PLACE,
     group_translations,
+    ignored_count,
     ignored_in_place,
     length_of,
     of_communicator,
@@ -268,7 +269,8 @@ def narrow(body: Body, table: Table, a: Argument, plain: Argument) -> None:
         body.add(ctype, f"{x} != NULL ? &o_{x} : NULL", before, f"if (rc == 0 && {x} != NULL) *{x} = o_{x};")
     elif small:
         body.fits = True
-        body.add(ctype, f"(int){x}", f"fits &= mpy_fits({x});")
+        fits = " || ".join([f"mpy_fits({x})", *ignored_count(body.function, a)])
+        body.add(ctype, f"(int){x}", f"fits &= {fits};")
     elif plain.kind == "AINT":
         body.add(ctype, x)
     else:

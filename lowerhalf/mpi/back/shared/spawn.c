@@ -5,7 +5,11 @@ static void forget(void *told, const void *given) {
     if (told != given) MPY_THEIRS(Info_free, &told);
 }
 
-static void codes_out(int *codes, int n) {
+/* A code for each process. asked: their number at the root, else 0: only the root gives it. Other ranks know of those
+ * that have been started. */
+static void codes_out(int *codes, int asked, void *intercomm) {
+    int n = asked;
+    if (asked == 0) MPY_THEIRS(Comm_remote_size, intercomm, &n);
     for (int i = 0; codes != NULL && i < n; i++) codes[i] = mpy_code_out(codes[i]);
 }
 
@@ -16,7 +20,7 @@ static int comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info 
     int rc = MPY_THEIRS(Comm_spawn, command, argv, maxprocs, told, root, mpy_in(MPY_KIND_COMM, comm), &theirs, codes);
     forget(told, given);
     if (rc == 0) *intercomm = mpy_out(MPY_KIND_COMM, theirs);
-    if (rc == 0) codes_out(codes, maxprocs);
+    if (rc == 0) codes_out(codes, mpy_length_at_root(comm, root) > 0 ? maxprocs : 0, theirs);
     return mpy_code_out(rc);
 }
 
@@ -35,7 +39,7 @@ static int comm_spawn_multiple(int count, char *commands[], char **argvs[], cons
     for (long i = 0; i < given; i++) forget(told[i], o_infos[i]);
     for (long i = 0; i < given; i++) all += maxprocs[i];
     if (rc == 0) *intercomm = mpy_out(MPY_KIND_COMM, theirs);
-    if (rc == 0) codes_out(codes, all);
+    if (rc == 0) codes_out(codes, all, theirs);
     mpy_arrays_end(&arrays);
     return mpy_code_out(rc);
 }
