@@ -4,7 +4,8 @@
  *
  * Invariant
  *  1. Init runs with low descriptor numbers occupied and all signals blocked, so that descriptors and threads of the
- *     library do not interfere with the program.
+ *     library do not interfere with the program. What occupies the numbers serves one call at a time: several threads
+ *     may begin sessions.
  *  2. The control thread learns that an Init has begun: it tells the coordinator if that takes long.
  *  3. The library and manapy have the same number of ranks. They learn it in different ways (join/manager/pmi.c).
  */
@@ -13,6 +14,7 @@
 #include "load.h"
 #include "parts.h"
 #include <manapy/boundary.h>
+#include <manapy/lock.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -28,7 +30,10 @@ static volatile int64_t since; /* invariant 2 */
 
 int64_t mpy_mpi_init_since(void) { return since; }
 
+static uint32_t busy; /* invariant 1 */
+
 static sigset_t begin(void) {
+    mpy_lock_acquire(&busy);
     since = mpy_now_ms();
     MPY_LOWER->svc->notify();
     sigset_t all, old;
@@ -45,6 +50,7 @@ static int end(sigset_t old, int rc) {
     mpy_fds_scan_end();
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc) since = 0;
+    mpy_lock_release(&busy);
     return rc;
 }
 

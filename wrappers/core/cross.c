@@ -10,7 +10,10 @@
  *     not a child that it has forked.
  *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local
  *     pointer, the slot and pthread's destructor agree.
- *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
+ *  3. A thread that waits for a phase has in_lower = 0, and reads phase again after every wake.
+ *  4. Threads that make their first calls at the same time are bound one after the other. The first one loads the real
+ *     library, and the others see it only when it is complete and its table is closed. (So those also get a ring of the
+ *     trace, which begins with this load in a member of a tree.)
  */
 #include "clock/clock.h"
 #include "environment/outside.h"
@@ -157,14 +160,18 @@ static void set_self(mpy_thread_t *t) {
 /* With in_lower set: makes sure that the thread has a TLS of this lower half and that the real library is loaded. Both
  * are missing after a restart of a program that had not initialized MPI. */
 void mpy_bind(mpy_thread_t *t) {
-    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
-    if (MPY_LOWER->mpi[0] != NULL) return;
+    static uint32_t binding; /* invariant 4 */
     extern char **environ;
     char **env = environ;
-    mpy_hook_in(t);
-    MPY_LOWER->svc->mpi_load(env);
-    mpy_hook_out(t);
-    mpy_table_close();
+    mpy_lock(&binding);
+    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+    if (MPY_LOWER->mpi[0] == NULL) {
+        mpy_hook_in(t);
+        MPY_LOWER->svc->mpi_load(env);
+        mpy_hook_out(t);
+        mpy_table_close();
+    }
+    mpy_unlock(&binding);
 }
 
 mpy_thread_t *mpy_self_slow(void) {

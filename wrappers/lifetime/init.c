@@ -11,6 +11,9 @@
  *  3. mpi_finalized is set only if the real MPI_Finalize has succeeded. It fails if messages were never received: then
  *     the library is partly destroyed, the other ranks wait in it, and the end of this process must look like a crash
  *     to them, as it does without manapy.
+ *  4. Threads may begin sessions at the same time, and another one the world model: one of them starts the real MPI,
+ *     and the others wait for it. They wait outside of MPI, on a lock of the program's libc: a checkpoint may come
+ *     meanwhile.
  */
 #include "init.h"
 #include "clock/clock.h"
@@ -23,6 +26,7 @@
 #include "p2p/p2p.h"
 #include "tools/trace.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,7 +39,7 @@ static pid_t init_pid; /* a child that the program forks inherits the exit handl
 static enum { BEFORE, DURING, AFTER } world_model;
 
 /* Starts the real MPI, and creates everything that is needed to save it. Collective over all ranks. */
-static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int required) {
+static int start_first(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int required) {
     mpy_guard_in(t);
     mpy_comm_init();
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_INIT, MPY_TRACE_COLLECTIVE(mpy_world));
@@ -58,6 +62,17 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
     }
     mpy_cross_out_collective(t);
     mpy_traced(t, record, rc);
+    return rc;
+}
+
+/* Invariant 4. *first: this thread has started it. */
+static int start(int *argc, char ***argv, bool with_level, int required, bool *first) {
+    static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+    int rc = MPI_SUCCESS;
+    pthread_mutex_lock(&starting);
+    *first = !MPY_UPPER->mpi_initialized;
+    if (*first) rc = start_first(mpy_self_main(), argc, argv, with_level, required);
+    pthread_mutex_unlock(&starting);
     return rc;
 }
 
@@ -101,7 +116,8 @@ static int finish_later(void) {
 static int init(int *argc, char ***argv, bool with_level, int required, int *provided) {
     const char *name = with_level ? "MPI_Init_thread" : "MPI_Init";
     mpy_thread_t *t;
-    int rc = 0;
+    bool first;
+    int rc;
     mpy_require_boundary();
     if (world_model != BEFORE) { /* second call: the real library returns the error */
         t = mpy_self();
@@ -110,7 +126,7 @@ static int init(int *argc, char ***argv, bool with_level, int required, int *pro
         mpy_cross_out(t);
         return mpy_error(NULL, rc, name);
     }
-    if (!MPY_UPPER->mpi_initialized) rc = start(mpy_self_main(), argc, argv, with_level, required);
+    rc = start(argc, argv, with_level, required, &first);
     if (rc != 0) return mpy_error(NULL, rc, name);
     world_model = DURING;
     if (provided != NULL) *provided = provided_level;
@@ -153,9 +169,9 @@ int PMPI_Finalized(int *flag) {
 
 int mpy_init_for_sessions(int thread_level) {
     if (MPY_UPPER->mpi_finalized) return MPI_ERR_OTHER; /* MPI_Finalize has finalized it */
-    if (MPY_UPPER->mpi_initialized) return MPI_SUCCESS;
-    int rc = start(mpy_self_main(), NULL, NULL, true, thread_level);
-    return rc == 0 ? finish_later() : rc;
+    bool first;
+    int rc = start(NULL, NULL, true, thread_level, &first);
+    return rc == 0 && first ? finish_later() : rc;
 }
 
 int PMPI_Query_thread(int *provided) {
