@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from compiling import build
-from jobs import PROGRAMS, Job, oks
+from jobs import BIN, PROGRAMS, Job, oks
 from restarts import refused, restart, restart_twice
 from waiting import until
 
@@ -147,6 +148,23 @@ def test_a_program_that_forks_all_the_time(make_job: Callable[..., Job], wide: s
 @pytest.mark.parametrize("program", ["forked_workers.py", "worker_pool.py"])
 def test_children_of_the_mpi_process(job: Job, program: str, ways: str) -> None:
     job.start(sys.executable, PROGRAMS / "state" / program, "go", options=ways.split())
+    restart_twice(job)
+    assert oks(job.finish()) == 1
+
+
+def test_manapy_is_upgraded_meanwhile(job: Job) -> None:
+    """Then the file that the processes run is another one."""
+    prefix = job.where / "prefix"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "lib").symlink_to(BIN.parent / "lib")
+    for name in ("manapy", "manapy-launch", "manapy-restart"):
+        shutil.copy(BIN / name, prefix / "bin")
+    launcher = prefix / "bin/manapy-launch"
+    program = (sys.executable, PROGRAMS / "state/forked_workers.py", "go")
+    job.spawn([*job.mpirun, "-n", str(job.ranks), launcher, "--dir", job.dir, *program])
+    job.wait_for("ready")
+    launcher.unlink()
+    shutil.copy(BIN / "manapy-launch", launcher)
     restart_twice(job)
     assert oks(job.finish()) == 1
 
