@@ -7,7 +7,8 @@ Invariants
     they get KILL, so that none waits for ever for the dead rank.
  3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank.
     So does a rank of several processes, when another of them speaks for it (lowerhalf/tree). The rank is dead when its
-    process is dead, or when it has not returned within EXEC_SECONDS.
+    process is dead, or when it has not returned within EXEC_SECONDS. A process that it has forked before the exec may
+    hold that connection open: then the next HELLO of the same process ends it.
  4. Failures are ordered by when the rank's own host has noticed them, in the clock of this host (peer_time.py): the
     loss of the connection, or DONE with an error. The coordinator hears of them later if the host is another one. By
     then mpirun may have killed a rank of this host.
@@ -201,15 +202,18 @@ class Ranks:
     def admit(self, fields: list[str], channel: Channel | NodeChannel) -> Rank | None:
         """The rank that has sent HELLO; None if it does not belong to this job."""
         number, size = int(fields[0]), int(fields[1])
+        host, pid = sys.intern(protocol.decode_text(fields[2])), int(fields[3])
         before = self.known.get(number)
-        if size != self.size or not 0 <= number < size or (before is not None and (before.connected or before.done)):
+        has_execed = before is not None and before.connected and (before.host, before.pid) == (host, pid)
+        is_taken = before is not None and (before.done or (before.connected and not has_execed))
+        if size != self.size or not 0 <= number < size or is_taken:
             log.error("rank %d of %d does not belong to this job, or is already connected", number, size)
             return None
+        if before is not None and has_execed:
+            self._disconnect(before, now())  # invariant 3
         self._gone -= before is not None and before.gone
         self._ready -= before is not None and before.ready
-        rank = self.known[number] = Rank(
-            number, sys.intern(protocol.decode_text(fields[2])), int(fields[3]), int(fields[4]), channel
-        )
+        rank = self.known[number] = Rank(number, host, pid, int(fields[4]), channel)
         self._to_all = None
         if rank.here:  # a child of the process may hold its connection open
             self._watch(rank.pid, lambda noticed: self._on_gone(rank, noticed=noticed))

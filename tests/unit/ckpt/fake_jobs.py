@@ -56,6 +56,7 @@ class FakeRank:
 
     def __init__(self, number: int, size: int, *, generation: int = 0, write: bytes = b"image") -> None:
         self.number, self.size, self.generation, self.write = number, size, generation, write
+        self.host, self.pid = "elsewhere", 100 + number
         self.kept = 0  # bytes of an image that are in its parent ...
         self.size_if_kept = 0  # ... and the size of such an image
         self.act: dict[str, str] = {}
@@ -77,7 +78,7 @@ class FakeRank:
         else:
             reader, self.writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
         self.seals = await shake_hands(reader, self.writer, record.secret(), "rank")
-        self.send(protocol.join("HELLO", self.number, self.size, "elsewhere", 100 + self.number, self.generation, ""))
+        self.send(protocol.join("HELLO", self.number, self.size, self.host, self.pid, self.generation, ""))
         self.send(protocol.join("PROGRAM", "up", "a program", "-"))
         self.task = asyncio.create_task(self._serve(reader))
         return self
