@@ -39,7 +39,10 @@ from .nodes import Node, NodeChannel
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 1.0  # between the death of a rank, or of an agent, and KILL to the others
-EXEC_SECONDS = 3.0  # a rank that has exec'ed another program, or hands over to a child, comes back within this time
+# A rank whose process lives comes back within this time. It has exec'ed another program, which may take long to start
+# on a slow file system. Or another process is about to speak for it (BACK_MS of control.c is shorter).
+EXEC_SECONDS = 60.0
+LOOK_SECONDS = 3.0  # between looks whether it lives, where the kernel does not report the end of a process
 END_SECONDS = 20.0  # between KILL and giving up on ranks that stay
 LAST_WORDS_SECONDS = 0.2  # after the end of a process, to read the last lines that it has sent
 LATE_SECONDS = 2.0  # after rank 0 and all connected ranks have ended; other ranks will not connect any more
@@ -253,10 +256,14 @@ class Ranks:
             self._on_gone(rank)
             return
         self._disconnect(rank, noticed)
-        if rank.here and not processes.is_alive(rank.pid):
+        self._await_return(rank, EXEC_SECONDS)
+
+    def _await_return(self, rank: Rank, seconds: float) -> None:
+        if seconds <= 0 or (rank.here and not processes.is_alive(rank.pid)):
             self._on_gone(rank)
-        else:
-            asyncio.get_running_loop().call_later(EXEC_SECONDS, self._on_gone, rank)
+        elif not rank.gone and self.known[rank.number] is rank:
+            pause = min(LOOK_SECONDS, seconds)
+            asyncio.get_running_loop().call_later(pause, self._await_return, rank, seconds - pause)
 
     def on_process_ended(self, number: int, node: Node) -> None:
         """The process of a rank on a node has ended, after its connection."""

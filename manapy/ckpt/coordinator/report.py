@@ -96,7 +96,7 @@ class Report:
             return {"rank": number, "host": None, "pid": None, "state": "starting", "waits_for": None, "program": None}
         state, waits_for = self.flow.rank_state(number)
         if not rank.connected:
-            state, waits_for = "ended" if rank.done else "died", None
+            state, waits_for = "ended" if rank.done else "died" if rank.gone else "starting", None
         elif rank.done:
             state, waits_for = "finishing", None
         elif rank.mpi == "init":
