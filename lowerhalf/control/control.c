@@ -352,7 +352,7 @@ static void converse(void) {
     struct pollfd p[3] = {{.fd = plane.wire.fd, .events = POLLIN}, {.fd = WORDS->event, .events = POLLIN},
                           {.fd = plane.config.door, .events = POLLIN}};
     on_event(); /* handles what was requested before we were connected; reading an empty eventfd does not block */
-    while (!plane.wire.closed && !(seat() == LEAVING && mpy_epoch_idle())) {
+    while (!plane.wire.closed && !(seat() == LEAVING && mpy_epoch_leave())) {
         const struct timespec soon = {.tv_nsec = FREEZE_POLL_NS}, later = {.tv_nsec = INIT_POLL_NS};
         bool in_init = init_since() != 0;
         const struct timespec *patience = mpy_clockside_freezing() ? &soon : in_init ? &later : NULL;

@@ -54,7 +54,12 @@ void mpy_epoch_init(const mpy_engine_ops_t *engine, mpy_text_t *out, void (*befo
 
 bool mpy_epoch_persisting(void) { return now.persisting; }
 
-bool mpy_epoch_idle(void) { return now.epoch == 0 && !now.check_waits && !now.persisting && !mpy_worker_busy(); }
+bool mpy_epoch_leave(void) {
+    if (now.epoch != 0 || now.persisting || mpy_worker_busy()) return false;
+    now.check_waits = false;
+    MPY_LOWER->allow_awaited = 0;
+    return true;
+}
 
 /* ---- its end ---- */
 

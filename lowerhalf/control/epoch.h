@@ -17,8 +17,9 @@ void mpy_epoch_message(const char *kind, char *line);
 void mpy_epoch_take_step(void);
 /* Is an image written beside the program? */
 bool mpy_epoch_persisting(void);
-/* Nothing of a checkpoint is in progress. */
-bool mpy_epoch_idle(void);
+/* Another process is to speak for the rank. True: nothing of a checkpoint is in progress. A CHECK that waits for the
+ * program, which may wait for that process, is dropped: the coordinator sends it to whoever speaks next. */
+bool mpy_epoch_leave(void);
 /* The coordinator is lost: gives up the checkpoint in progress. */
 void mpy_epoch_lost(void);
 #endif

@@ -145,6 +145,13 @@ class Server:
             self.connection.recv(1, socket.MSG_PEEK)
         self.connection.settimeout(PATIENCE)
 
+    def part(self) -> None:
+        """Close the connection, and be ready for another one."""
+        assert self.connection is not None
+        self.stream.close()
+        self.connection.close()
+        self.seals = None
+
     def close(self) -> None:
         self.listener.close()
         if self.connection is not None:
@@ -425,6 +432,26 @@ def test_check_waits_while_disabled(start: Callable[..., Pair]) -> None:
     pair.rank.order("disable 0")
     pair.server.quiet()
     pair.freeze(2)
+
+
+def test_hand_over_while_disabled(start: Callable[..., Pair]) -> None:
+    """The program may have disabled checkpoints while it waits for the process that is to speak. The CHECK that waits
+    for the program does not keep the rank from leaving. The coordinator repeats it."""
+    pair = start()
+    pair.rank.order("disable 1")
+    pair.step("CHECK 1 0", "DISABLED 1")
+    pair.rank.start("hand_over")
+    assert pair.server.receive() == ""
+    pair.server.part()
+    pair.rank.expect("ok hand_over")
+    pair.rank.start("take_back")
+    pair.server.accept()
+    pair.server.expect("HELLO 0 4 ")
+    pair.server.expect("PROGRAM ")
+    pair.rank.expect("ok take_back")
+    pair.rank.order("disable 0")
+    pair.server.quiet()
+    pair.step("CHECK 1 0", "CHECKED 1")
 
 
 def test_disabled_in_the_clock(start: Callable[..., Pair]) -> None:

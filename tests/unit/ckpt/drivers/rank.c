@@ -230,6 +230,10 @@ static void order(char *line) {
         event("done %" PRId64, mpy_control_request_done());
     } else if (strcmp(word, "finished") == 0) {
         mpy_control_finished(0);
+    } else if (strcmp(word, "hand_over") == 0) {
+        mpy_control_hand_over();
+    } else if (strcmp(word, "take_back") == 0) {
+        mpy_control_take_back();
     } else if (strcmp(word, "leave") == 0) {
         mpy_control_leave_process_manager();
     } else if (strcmp(word, "patience") == 0) {
