@@ -52,6 +52,7 @@
 #define GO_POLL_MS 10
 #define INIT_POLL_NS 500000000 /* whether MPI_Init has returned */
 #define FINISH_WAIT_S 2         /* time for the coordinator to take this rank's DONE */
+#define FINISH_WAIT_TREE_S 20   /* ... or for another process to speak for the rank: more than PART_MS and MPY_BACK_MS */
 /* After the loss of its node's agent a rank ends this much later: first the coordinator must hear of the lost node, and
  * then of the ranks that mpirun ends with this one. In ranks.py GRACE_SECONDS is longer. */
 #define AGENT_LOST_MS 500
@@ -59,7 +60,6 @@
  * its node. */
 #define FINISH_WAIT_CHAIN_S 600
 #define PART_MS 5000            /* longest wait for the coordinator to notice that a connection ends */
-#define BACK_MS 2000            /* longest wait for this process to speak again */
 #define TREE_TEXT 16384         /* 128 processes */
 #define WRITING_WAIT_S 600 /* time for the image that is written beside the program */
 
@@ -460,7 +460,7 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     if (config->door_opened == NULL) plane.config.door = -1;
     plane.in_chain = mpy_chain_active();
     WORDS->alone = config->job->size == 1 && !plane.in_chain && config->hand_back == NULL;
-    WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
+    WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : config->hand_back ? FINISH_WAIT_TREE_S : FINISH_WAIT_S;
     WORDS->writing_wait_s = WRITING_WAIT_S;
     mpy_cond_init(&plane.go_changed);
     bool ok = mpy_worker_start(config->engine, WORDS->event, error, n) && mpy_thread_start(control_main, error, n);
@@ -480,7 +480,7 @@ void mpy_control_hand_over(void) {
 }
 
 void mpy_control_take_back(void) {
-    const int64_t deadline = mpy_now_ms() + BACK_MS;
+    const int64_t deadline = mpy_now_ms() + MPY_BACK_MS;
     set_seat(RETURNING);
     mpy_control_notify();
     pthread_mutex_lock(&plane.go_lock);

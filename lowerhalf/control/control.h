@@ -34,7 +34,9 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
 
 /* Another process of the tree speaks for the rank: returns when the coordinator's connection is closed, which is after
  * a checkpoint in progress. And: it has ended, and this process speaks again. Returns when it is connected, or after
- * two seconds. */
+ * MPY_BACK_MS. As long as the other process waits for that, the coordinator does not take the rank for dead: its
+ * patience with a process that lives (EXEC_SECONDS of ranks.py) is longer. */
+enum { MPY_BACK_MS = 10000 };
 void mpy_control_hand_over(void);
 void mpy_control_take_back(void);
 
@@ -61,7 +63,7 @@ int64_t mpy_control_request_done(void);
 /* svc->set_checkpoint_dir */
 void mpy_control_set_place(const char *name, const char *path);
 /* The program ends with this exit code: no further checkpoint. Returns when the coordinator has been told, but after at
- * most two seconds. If an image is being written beside the program, it first waits for that, at most ten minutes.
+ * most two seconds (the MPI process of a tree: when the hub speaks for the rank, or after twenty). If an image is being written beside the program, it first waits for that, at most ten minutes.
  * Returns at once if there is no coordinator. In a chain it returns when the end of the job is
  * recorded, but after at most ten minutes. If the program has never initialized MPI, this also ends the dialogue with
  * the process manager, so that the process may end while other ranks continue. Further calls do nothing. */

@@ -40,12 +40,14 @@ enum { REAP_TRIES = 4, REAP_NS = 2000000 };
 
 static int grace_left_ms; /* what CHECK has left of the grace time of this checkpoint */
 
-static int cancelled(void) { return mpy_control_cancelled(); }
+bool (*mpy_checkpoint_given_up)(void) = mpy_control_cancelled;
+
+static int cancelled(void) { return mpy_checkpoint_given_up(); }
 
 /* What cannot be saved, among what a callback may close or end. */
 static int check_resources(char *error, size_t n) {
     /* First, because the pipe to a child ends with the child. */
-    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
+    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_checkpoint_given_up, error, n)) return -1;
     mpy_memory_files_look_around();
     mpy_memory_files_look();
     mpy_fds_ranks(mpy_mpi_is_up(MPY_UPPER) ? mpy_mpi_exchange(MPI_COMM_NULL) : NULL, mpy_job_address);

@@ -12,7 +12,9 @@
  *     is the MPI process itself, its engine (engine.c) sends them to this thread, which only passes them on.
  *  3. If the MPI process ends without a word, it has failed (a child that it has forked may hold its line open). The
  *     hub does not speak for the rank then: the coordinator ends the job. All halted processes go on.
- *  4. If a process has come during a stop, all go on and are stopped again: a process that is halted can make none.
+ *  4. The MPI process may end during a CHECK, which takes long if something cannot be saved. It gives no order meanwhile:
+ *     as soon as it says something, the hub gives the check up, and hears it.
+ *  5. If a process has come during a stop, all go on and are stopped again: a process that is halted can make none.
  *     Forked processes come when they are invited. When all members are halted, none of these is left.
  */
 #include "base/now.h"
@@ -22,6 +24,7 @@
 #include "base/thread.h"
 #include "companion.h"
 #include "control/control.h"
+#include "image/checkpoint.h"
 #include "image/stop.h"
 #include "isolate/fdguard.h"
 #include "message.h"
@@ -55,6 +58,7 @@ static int nguests;
 static int leader;             /* pid of the MPI process; 0: none yet */
 static int leader_fd = -1;     /* pidfd of it; -1: it has ended, or the kernel has none */
 static bool leader_ended;
+static volatile int asker = -1; /* the line of the MPI process while a CHECK is carried out (invariant 4), or -1 */
 static volatile bool leads_itself;
 static volatile bool serves, told; /* the thread runs; it has told the others to end */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of leader and leads_itself */
@@ -142,6 +146,24 @@ static void name_process(int pid, mpy_tree_message_t *answer) {
         snprintf(answer->text, sizeof answer->text, "process %d (%s): %.1900s", pid, s.name, reason);
 }
 
+/* ---- invariant 4 ---- */
+
+/* Waits for a message on this line (-1: none), or until the MPI process speaks or has ended. Returns true if it does. */
+static bool leader_speaks(int line, int ms) {
+    struct pollfd p[3] = {{.fd = line, .events = POLLIN},
+                          {.fd = asker, .events = POLLIN},
+                          {.fd = asker >= 0 ? leader_fd : -1, .events = POLLIN}};
+    return poll(p, 3, ms) > 0 && (p[1].revents || p[2].revents);
+}
+
+static bool given_up(void) { return mpy_control_cancelled() || leader_speaks(-1, 0); }
+
+static int refuse_given_up(mpy_tree_message_t *answer) {
+    return mpy_reason(answer->text, sizeof answer->text, "the checkpoint was cancelled");
+}
+
+/* ---- what is done everywhere ---- */
+
 /* An order that is carried out everywhere. */
 typedef struct round {
     uint32_t kind;
@@ -165,7 +187,11 @@ static void hear(const guest_t *g, const round_t *r, mpy_tree_message_t *answer)
     do {
         *answer = (mpy_tree_message_t){0};
         const int64_t left = r->until - mpy_now_ms();
-        got = mpy_tree_receive(g->line, answer, &fd, left > INT_MAX ? -1 : left > 0 ? (int)left : 0);
+        if (leader_speaks(g->line, left > INT_MAX ? -1 : left > 0 ? (int)left : 0)) {
+            answer->value = refuse_given_up(answer);
+            return;
+        }
+        got = mpy_tree_receive(g->line, answer, &fd, 0);
         is_late = answer->number != r->here;
         if (fd >= 0 && !is_late) pass(answer, fd, r);
         if (fd >= 0) mpy_fd_close(fd);
@@ -265,9 +291,9 @@ static kin_t gather(int ms) {
             sigqueue(found[i], MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_JOIN});
         }
         if (mpy_now_ms() < until - ms / 2) early = nasked;
-        struct pollfd p = {.fd = door[0], .events = POLLIN};
-        poll(&p, 1, LOOK_MS);
+        const bool over = leader_speaks(door[0], LOOK_MS);
         kin.came += open_door();
+        if (over) break;
     }
     for (int i = 0; i < kin.left; i++)
         if (contains(asked, early, found[i])) kin.late = found[i];
@@ -282,7 +308,7 @@ static int refuse_late(kin_t kin, mpy_tree_message_t *answer) {
                       "not answer (is it stopped?)", kin.late, s.name);
 }
 
-/* Invariant 4 */
+/* Invariant 5 */
 static void stop_all(mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     kin_t kin = gather(JOIN_MS);
     for (int left = STOPS;; left--) {
@@ -342,24 +368,25 @@ static int check_family(const mpy_tree_message_t *order, char *error, size_t n) 
 static void check_all(mpy_tree_message_t *order, mpy_tree_message_t *answer) {
     const int64_t until = mpy_now_ms() + order->value;
     for (;;) {
-        if (refuse_late(gather(order->value > JOIN_MS ? order->value : JOIN_MS), answer)) {
-            answer->value = -1;
-            return;
-        }
+        const kin_t kin = gather(order->value > JOIN_MS ? order->value : JOIN_MS);
+        answer->value = given_up() ? refuse_given_up(answer) : refuse_late(kin, answer);
+        if (answer->value) return;
         note_pids(order);
         answer->value = check_family(order, answer->text, sizeof answer->text);
         if (answer->value == 0) everywhere(order, answer, -1);
-        if (answer->value == 0 || nguests == 0 || mpy_now_ms() >= until || mpy_control_cancelled()) return;
-        poll(NULL, 0, AGAIN_MS);
+        if (answer->value == 0 || nguests == 0 || mpy_now_ms() >= until || given_up()) return;
+        leader_speaks(-1, AGAIN_MS);
     }
 }
 
 static void carry_out(mpy_tree_message_t *order, int line) {
     mpy_tree_message_t answer = {.kind = MPY_TREE_ANSWER};
     note_pids(order);
+    asker = order->kind == MPY_TREE_CHECK ? line : -1;
     if (order->kind == MPY_TREE_CHECK) check_all(order, &answer);
     else if (order->kind == MPY_TREE_STOP) stop_all(order, &answer);
     else everywhere(order, &answer, line);
+    asker = -1;
     answer.kind = MPY_TREE_ANSWER;
     answer.number = order->number;
     answer.npids = order->npids;
@@ -391,7 +418,7 @@ static void take_back(guest_t *g, bool finalized) {
     mpy_tree_note(NULL, 0);
     if (finalized) MPY_UPPER->mpi_finalized = 1; /* no checkpoint is possible any more */
     mpy_control_take_back();
-    mpy_tree_send(g->line, &(mpy_tree_message_t){.kind = MPY_TREE_ANSWER}, -1);
+    mpy_tree_send(g->line, &(mpy_tree_message_t){.kind = MPY_TREE_BACK}, -1);
 }
 
 static void on_leader_lost(void) {
@@ -497,5 +524,6 @@ static void *hub_main(void *unused) {
 void mpy_tree_serve(void) {
     char error[256];
     serves = true;
+    mpy_checkpoint_given_up = given_up;
     if (!mpy_thread_start(hub_main, error, sizeof error)) mpy_fail(1, "%s", error);
 }

@@ -6,13 +6,15 @@
  * Invariants
  *  1. A member has a line to the hub, which its thread reads. Until it is the MPI process it gets orders there; then it
  *     gives orders and gets answers, which the thread hands to the one who waits (`answers`).
- *  2. One thread waits for an answer at a time: the program's in MPI_Init, then the control plane's.
+ *  2. One thread waits for an answer at a time: the program's in MPI_Init, then the control plane's. The end of the MPI
+ *     process may come while a check waits for its answer: BACK has one of its own kind.
  */
 #include "base/now.h"
 #include "base/rank.h"
 #include "base/reason.h"
 #include "base/thread.h"
 #include "companion.h"
+#include "control/control.h"
 #include "isolate/fdguard.h"
 #include "member.h"
 #include "internal.h"
@@ -30,8 +32,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BACK_MS = 2000 };
-
 static int door = -1; /* the members' end; -1: this is the hub, or it has no tree */
 static int line = -1;
 static bool was_forked; /* without an exec after it */
@@ -40,7 +40,7 @@ static enum { TAKES_ORDERS, ASKS, LEADS } role;
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t came;
-    bool full, closed;
+    bool full, closed, back; /* back: the hub speaks for the rank again */
     mpy_tree_message_t message;
     int fd; /* came with it; -1: none */
 } answers = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -99,6 +99,13 @@ static void deliver(const mpy_tree_message_t *m, int fd) {
     pthread_mutex_unlock(&answers.lock);
 }
 
+static void note_back(void) {
+    pthread_mutex_lock(&answers.lock);
+    answers.back = true;
+    pthread_cond_broadcast(&answers.came);
+    pthread_mutex_unlock(&answers.lock);
+}
+
 static void *member_main(void *unused) {
     (void)unused;
     prctl(PR_SET_NAME, "manapy-tree", 0, 0, 0);
@@ -107,6 +114,8 @@ static void *member_main(void *unused) {
         if (got == 0) continue;
         if (m.kind == MPY_TREE_ANSWER || m.kind == MPY_TREE_PART) {
             deliver(&m, fd);
+        } else if (m.kind == MPY_TREE_BACK) {
+            note_back();
         } else {
             mpy_companion_do(&m, line, &answer);
             mpy_tree_send(line, &answer, -1);
@@ -186,6 +195,10 @@ bool mpy_tree_end(int code) {
 }
 
 void mpy_tree_hand_back(void) {
-    mpy_tree_message_t answer, back = {.kind = MPY_TREE_BACK, .value = (int)MPY_UPPER->mpi_finalized};
-    if (mpy_member_order(&back)) mpy_member_answer(&answer, NULL, BACK_MS);
+    const mpy_tree_message_t back = {.kind = MPY_TREE_BACK, .value = (int)MPY_UPPER->mpi_finalized};
+    const int64_t deadline = mpy_now_ms() + MPY_BACK_MS;
+    if (!mpy_member_order(&back)) return;
+    pthread_mutex_lock(&answers.lock);
+    while (!answers.back && !answers.closed && mpy_cond_wait_until(&answers.came, &answers.lock, deadline)) {}
+    pthread_mutex_unlock(&answers.lock);
 }

@@ -8,12 +8,12 @@
 enum { MPY_TREE_MAX = 128 }; /* processes of a tree that can be saved */
 
 /* To the hub: JOIN on the door, and EXIT from itself; LEAD, BACK and the orders from the MPI process on its line. From
- * the hub: the same orders to the other processes. ANSWER to everything but what comes on the door; with PART before
- * it, to LEND for each connection, to WRITE for each image. */
+ * the hub: the same orders to the other processes. BACK to BACK, and ANSWER to everything else but what comes on the
+ * door; with PART before it, to LEND for each connection, to WRITE for each image. */
 typedef enum {
     MPY_TREE_JOIN = 1, /* with the far end of the line of a new process */
     MPY_TREE_LEAD,     /* a process is about to load the MPI library */
-    MPY_TREE_BACK,     /* the MPI process ends in order */
+    MPY_TREE_BACK,     /* the MPI process ends in order; the hub speaks for the rank again */
     MPY_TREE_CHECK,
     MPY_TREE_STOP,
     MPY_TREE_LEND,     /* TCP connections, to the MPI process (process/fds/fds_tcp.c) */

@@ -36,7 +36,7 @@ int mpy_tree_kept(void);
 /* The program is about to load the MPI library. Returns 1 if a member has become the MPI process of the rank now, 0 if
  * this is the MPI process already, -1 with a line if another process is. */
 int mpy_tree_lead(char *error, size_t n);
-/* The MPI process ends in order: the hub speaks for the rank again. Returns when it does, or after two seconds. */
+/* The MPI process ends in order: the hub speaks for the rank again. Returns when it does, or after MPY_BACK_MS. */
 void mpy_tree_hand_back(void);
 /* The steps of a checkpoint in an MPI process that is a member: image/checkpoint.h, for the whole tree. */
 const mpy_engine_ops_t *mpy_tree_engine(void);
