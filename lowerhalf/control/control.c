@@ -52,7 +52,7 @@
 #define GO_POLL_MS 10
 #define INIT_POLL_NS 500000000 /* whether MPI_Init has returned */
 #define FINISH_WAIT_S 2         /* time for the coordinator to take this rank's DONE */
-#define FINISH_WAIT_TREE_S 20   /* ... or for another process to speak for the rank: more than PART_MS and MPY_BACK_MS */
+#define FINISH_WAIT_TREE_S 20   /* ... or for another process to speak: more than PART_MS and MPY_BACK_MS */
 /* After the loss of its node's agent a rank ends this much later: first the coordinator must hear of the lost node, and
  * then of the ranks that mpirun ends with this one. In ranks.py GRACE_SECONDS is longer. */
 #define AGENT_LOST_MS 500
@@ -460,7 +460,9 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     if (config->door_opened == NULL) plane.config.door = -1;
     plane.in_chain = mpy_chain_active();
     WORDS->alone = config->job->size == 1 && !plane.in_chain && config->hand_back == NULL;
-    WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : config->hand_back ? FINISH_WAIT_TREE_S : FINISH_WAIT_S;
+    WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S
+                           : config->hand_back ? FINISH_WAIT_TREE_S
+                                               : FINISH_WAIT_S;
     WORDS->writing_wait_s = WRITING_WAIT_S;
     mpy_cond_init(&plane.go_changed);
     bool ok = mpy_worker_start(config->engine, WORDS->event, error, n) && mpy_thread_start(control_main, error, n);

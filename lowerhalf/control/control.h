@@ -63,7 +63,8 @@ int64_t mpy_control_request_done(void);
 /* svc->set_checkpoint_dir */
 void mpy_control_set_place(const char *name, const char *path);
 /* The program ends with this exit code: no further checkpoint. Returns when the coordinator has been told, but after at
- * most two seconds (the MPI process of a tree: when the hub speaks for the rank, or after twenty). If an image is being written beside the program, it first waits for that, at most ten minutes.
+ * most two seconds (the MPI process of a tree: when the hub speaks for the rank, or after twenty). If an image is being
+ * written beside the program, it first waits for that, at most ten minutes.
  * Returns at once if there is no coordinator. In a chain it returns when the end of the job is
  * recorded, but after at most ten minutes. If the program has never initialized MPI, this also ends the dialogue with
  * the process manager, so that the process may end while other ranks continue. Further calls do nothing. */
