@@ -31,6 +31,7 @@ typedef struct mpy_options {
     const char *exec_path; /* internal: the rank's own process has called exec on this file ... */
     const char *rejoin;    /* ... and this text lets it find its job again */
     const char *tree;      /* internal: this process is a member of the rank's tree (tree/tree.h) */
+    const char *door;      /* internal: it is the first process of one that has members already */
     bool below_mpi;        /* internal: it is below the MPI process */
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */

@@ -76,6 +76,7 @@ int main(int argc, char **argv, char **envp) {
     int code = mpy_program_find(options.exec_path, argv + first, &program, error, sizeof error);
     if (code) mpy_fail(code, "%s", error);
 
+    if (options.door && !mpy_tree_found_again(options.door, error, sizeof error)) mpy_fail(2, "%s", error);
     mpy_fds_note_inherited();
     if (options.tree && !mpy_tree_adopt(options.tree, error, sizeof error)) mpy_fail(2, "%s", error);
     leave_the_rank(&options, argv + first, program_env);

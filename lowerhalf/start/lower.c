@@ -234,7 +234,8 @@ static void note_exec(void) {
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
     const char *mpi = mpy_options.mpi && mpy_mpi_path() ? mpy_mpi_path() : mpy_options.mpi; /* an absolute path */
     mpy_exec_note(
-        &(mpy_exec_t){launcher_path(), rejoin, mpy_tree_text(), mpi, is_member(), {job.pmi_fd, mpy_tree_kept()}},
+        &(mpy_exec_t){launcher_path(), rejoin, mpy_tree_text(), mpy_tree_door_text(), mpi, is_member(),
+                      {job.pmi_fd, mpy_tree_kept(), mpy_tree_door()}},
         &mpy_options);
 }
 

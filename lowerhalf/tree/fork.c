@@ -75,4 +75,5 @@ static int join(void *unused) {
 void mpy_tree_invited(void) {
     int unused;
     if (mpy_sys(SYS_getpid) != mpy_id_real(MPY_TRAP->pid)) mpy_thread_borrow(join, NULL, &unused);
+    else mpy_member_invited();
 }

@@ -12,10 +12,12 @@
  *     is the MPI process itself, its engine (engine.c) sends them to this thread, which only passes them on.
  *  3. If the MPI process ends without a word, it has failed (a child that it has forked may hold its line open). The
  *     hub does not speak for the rank then: the coordinator ends the job. All halted processes go on.
- *  4. The MPI process may end during a CHECK, which takes long if something cannot be saved. It gives no order meanwhile:
- *     as soon as it says something, the hub gives the check up, and hears it.
+ *  4. The MPI process may end during a CHECK, which takes long if something cannot be saved. It gives no order
+ *     meanwhile: as soon as it says something, the hub gives the check up, and hears it.
  *  5. If a process has come during a stop, all go on and are stopped again: a process that is halted can make none.
  *     Forked processes come when they are invited. When all members are halted, none of these is left.
+ *  6. The door stays open when this process execs. So its children can join the tree of the new program, when that
+ *     invites them.
  */
 #include "base/now.h"
 #include "base/proc/text.h"
@@ -31,6 +33,7 @@
 #include "internal.h"
 #include "tree.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <manapy/boundary.h>
 #include <manapy/proc_stat.h>
@@ -70,12 +73,22 @@ bool mpy_tree_found(char *error, size_t n) {
     return door[0] >= 0 || mpy_tree_pair(door) || mpy_refuse(error, n, "cannot open a socket pair (check `ulimit -n`)");
 }
 
-/* ---- guests ---- */
-
-static void admit(int pid, int line) {
-    if (line >= 0 && nguests < MPY_TREE_MAX - 2) guests[nguests++] = (guest_t){.pid = pid, .line = line};
-    else if (line >= 0) mpy_fd_close(line); /* it runs on, and a checkpoint names it */
+bool mpy_tree_found_again(const char *text, char *error, size_t n) {
+    if (sscanf(text, "%d %d", &door[0], &door[1]) != 2 || fcntl(door[0], F_SETFD, FD_CLOEXEC) ||
+        fcntl(door[1], F_SETFD, FD_CLOEXEC))
+        return mpy_refuse(error, n, "--door is for manapy's own use");
+    mpy_fd_lower_add(door[0]);
+    mpy_fd_lower_add(door[1]);
+    return true;
 }
+
+const char *mpy_tree_door_text(void) {
+    static char text[32];
+    snprintf(text, sizeof text, "%d %d", door[0], door[1]);
+    return text;
+}
+
+/* ---- guests ---- */
 
 static void drop(guest_t *g) {
     mpy_fd_close(g->line);
@@ -86,6 +99,13 @@ static guest_t *guest_of(int pid) {
     for (int i = 0; i < nguests; i++)
         if (guests[i].pid == pid) return &guests[i];
     return NULL;
+}
+
+static void admit(int pid, int line) {
+    guest_t *before = guest_of(pid);
+    if (before && line >= 0) drop(before); /* it joins again */
+    if (line >= 0 && nguests < MPY_TREE_MAX - 2) guests[nguests++] = (guest_t){.pid = pid, .line = line};
+    else if (line >= 0) mpy_fd_close(line); /* it runs on, and a checkpoint names it */
 }
 
 /* EXIT, from the MPI process on its line, or from this process (-1), which then ends by itself. */
@@ -148,7 +168,7 @@ static void name_process(int pid, mpy_tree_message_t *answer) {
 
 /* ---- invariant 4 ---- */
 
-/* Waits for a message on this line (-1: none), or until the MPI process speaks or has ended. Returns true if it does. */
+/* Waits for a message on this line (-1: none), or until the MPI process speaks or has ended: then it is true. */
 static bool leader_speaks(int line, int ms) {
     struct pollfd p[3] = {{.fd = line, .events = POLLIN},
                           {.fd = asker, .events = POLLIN},
@@ -285,8 +305,9 @@ static kin_t gather(int ms) {
     int asked[MPY_TREE_MAX], nasked = 0, early = 0, found[MPY_TREE_MAX];
     kin_t kin = {0};
     while ((kin.left = find_kin(found)) > 0 && mpy_now_ms() < until) {
+        kin.came += open_door();
         for (int i = 0; i < kin.left; i++) {
-            if (nasked == MPY_TREE_MAX || contains(asked, nasked, found[i])) continue;
+            if (nasked == MPY_TREE_MAX || contains(asked, nasked, found[i]) || guest_of(found[i])) continue;
             asked[nasked++] = found[i];
             sigqueue(found[i], MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_JOIN});
         }

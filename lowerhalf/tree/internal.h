@@ -18,6 +18,8 @@ bool mpy_hub_end(int code); /* mpy_tree_end in the first process */
 /* How long a process that is about to end waits for the others of its tree. */
 enum { MPY_LAST_WORD_MS = 2000 };
 void mpy_member_make_way(void); /* member.c: a part of mpy_tree_make_way */
+/* member.c: a member joins again. Any TLS, in the handler of a signal. */
+void mpy_member_invited(void);
 /* member.c: a forked child joins; its parent was the hub or a member */
 void mpy_member_forked(void);
 /* kin.c: processes that the members or their kin have forked, and that have not joined. Puts up to `max` into `found`,

@@ -1,17 +1,19 @@
 /* member.c - a process of the tree other than the first: it joins, takes orders, and may become the MPI process.
  *
  * Half: lower; mpy_tree_adopt and mpy_tree_join run before the program, mpy_tree_lead and mpy_tree_hand_back on a
- * thread that has a lower TLS; libc may be called.
+ * thread that has a lower TLS; libc may be called. Only mpy_member_invited runs on the upper TLS.
  *
  * Invariants
  *  1. A member has a line to the hub, which its thread reads. Until it is the MPI process it gets orders there; then it
- *     gives orders and gets answers, which the thread hands to the one who waits (`answers`).
+ *     gives orders and gets answers, which the thread hands to the one who waits (`answers`). The line closes when the
+ *     first process execs. The new program there invites the members that it finds, and they join again.
  *  2. One thread waits for an answer at a time: the program's in MPI_Init, then the control plane's. The end of the MPI
  *     process may come while a check waits for its answer: BACK has one of its own kind.
  */
 #include "base/now.h"
 #include "base/rank.h"
 #include "base/reason.h"
+#include "base/sys.h"
 #include "base/thread.h"
 #include "companion.h"
 #include "control/control.h"
@@ -29,11 +31,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 static int door = -1; /* the members' end; -1: this is the hub, or it has no tree */
-static int line = -1;
+static volatile int line = -1;
+static volatile uint32_t invited; /* futex: this member is to join again */
 static bool was_forked; /* without an exec after it */
 static enum { TAKES_ORDERS, ASKS, LEADS } role;
 
@@ -106,9 +110,17 @@ static void note_back(void) {
     pthread_mutex_unlock(&answers.lock);
 }
 
-static void *member_main(void *unused) {
-    (void)unused;
-    prctl(PR_SET_NAME, "manapy-tree", 0, 0, 0);
+static bool open_line(void) {
+    int ends[2];
+    if (!mpy_tree_pair(ends)) return false;
+    bool came = mpy_tree_send(mpy_tree_kept(), &(mpy_tree_message_t){.kind = MPY_TREE_JOIN, .pid = getpid()}, ends[1]);
+    mpy_fd_close(ends[1]);
+    line = ends[0];
+    return came;
+}
+
+/* Until the line closes. */
+static void take_orders(void) {
     mpy_tree_message_t m, answer;
     for (int got, fd; (got = mpy_tree_receive(line, &m, &fd, -1)) >= 0;) {
         if (got == 0) continue;
@@ -122,16 +134,35 @@ static void *member_main(void *unused) {
         }
     }
     mpy_companion_release();
+}
+
+static bool join_again(void) {
+    if (!is_member() || role != TAKES_ORDERS) return false;
+    while (!__atomic_exchange_n(&invited, 0, __ATOMIC_SEQ_CST)) mpy_sys(SYS_futex, &invited, FUTEX_WAIT, 0, NULL);
+    mpy_fd_close(line);
+    return open_line();
+}
+
+/* Another thread may be reading the line, or waiting. */
+void mpy_member_invited(void) {
+    if (!is_member() || role != TAKES_ORDERS) return;
+    __atomic_store_n(&invited, 1, __ATOMIC_SEQ_CST);
+    mpy_futex_wake(&invited);
+    mpy_sys(SYS_shutdown, line, SHUT_RDWR);
+}
+
+static void *member_main(void *unused) {
+    (void)unused;
+    prctl(PR_SET_NAME, "manapy-tree", 0, 0, 0);
+    do take_orders();
+    while (join_again());
     deliver(NULL, -1);
     return NULL;
 }
 
 bool mpy_tree_join(char *error, size_t n) {
-    int ends[2];
-    if (!mpy_tree_pair(ends)) return mpy_refuse(error, n, "cannot open a socket pair: %s", strerror(errno));
-    bool came = mpy_tree_send(mpy_tree_kept(), &(mpy_tree_message_t){.kind = MPY_TREE_JOIN, .pid = getpid()}, ends[1]);
-    mpy_fd_close(ends[1]);
-    line = ends[0];
+    bool came = open_line();
+    if (line < 0) return mpy_refuse(error, n, "cannot open a socket pair: %s", strerror(errno));
     mpy_cond_init(&answers.came);
     /* Without a hub (the first process has ended) the program runs, and no checkpoint will be made. */
     return !came || mpy_thread_start(member_main, error, n);
@@ -143,7 +174,7 @@ void mpy_member_forked(void) {
     if (!is_member()) door = mpy_hub_forked();
     pthread_mutex_init(&answers.lock, NULL);
     answers.full = answers.closed = false;
-    line = -1, was_forked = true, role = TAKES_ORDERS;
+    line = -1, was_forked = true, role = TAKES_ORDERS, invited = 0;
     mpy_tree_join(error, sizeof error); /* a failure: it runs on, and a checkpoint names it */
 }
 

@@ -11,6 +11,10 @@
 
 /* Opens the door, before the program starts (once). Fails with a line in `error`. */
 bool mpy_tree_found(char *error, size_t n);
+/* After an exec of this process: `text` is the argument of --door, and the door is open. Before anything is opened. */
+bool mpy_tree_found_again(const char *text, char *error, size_t n);
+/* That argument. */
+const char *mpy_tree_door_text(void);
 /* The hub's end of the door: readable as soon as there is a member. */
 int mpy_tree_door(void);
 /* There is: starts the hub's thread. */
@@ -27,7 +31,8 @@ bool mpy_tree_join(char *error, size_t n);
 
 /* mpy_trap_fork: makes a child of this process that can join the tree. See fork.c. */
 long mpy_tree_fork(mpy_taken_t *taken);
-/* mpy_stop_on_invitation: this process joins, if it is such a child. */
+/* mpy_stop_on_invitation: this process joins, if it is such a child. A member joins again: it was one of the program
+ * that the first process has replaced by an exec. */
 void mpy_tree_invited(void);
 
 /* For an exec of this process or of a child: the argument of --tree, and the descriptor that the exec has to keep. */

@@ -81,10 +81,12 @@ long mpy_trap_readlink(mpy_trap_t *t);
 typedef struct mpy_exec {
     const char *launcher; /* path of manapy-launch */
     const char *rejoin;   /* the text to find the job again */
-    const char *tree;     /* the text to find the tree again */
+    const char *tree;     /* the text to find the tree again, for members */
+    const char *door;     /* the same for the first process of the tree */
     const char *mpi;      /* the library that --mpi has chosen, or NULL */
     bool is_member;       /* this process is a member itself */
-    int kept[2];          /* descriptors that the exec must keep: the process manager's, the tree's; or -1 */
+    int kept[3];          /* descriptors that the exec must keep: the process manager's, the members' end of the
+                           * tree's door; in the first process also the other end. Or -1 */
 } mpy_exec_t;
 void mpy_exec_note(const mpy_exec_t *how, const mpy_options_t *given);
 void mpy_exec_is_member(void); /* this process has become one */

@@ -28,7 +28,7 @@
 
 enum { OPTIONS = 30, ON_STACK = 128 };
 
-static mpy_exec_t how = {.kept = {-1, -1}};
+static mpy_exec_t how = {.kept = {-1, -1, -1}};
 static const mpy_options_t *options;
 
 void mpy_exec_note(const mpy_exec_t *given, const mpy_options_t *options_given) {
@@ -115,7 +115,7 @@ static long give_options(const char **next, const char *path, int to_tree) {
     next[n++] = how.launcher;
     next[n++] = "--exec", next[n++] = path;
     next[n++] = "--rejoin", next[n++] = how.rejoin;
-    if (to_tree) next[n++] = "--tree", next[n++] = how.tree;
+    next[n++] = to_tree ? "--tree" : "--door", next[n++] = to_tree ? how.tree : how.door;
     if (MPY_UPPER->mpi_initialized || MPY_TRAP->below_mpi) next[n++] = "--below-mpi";
     if (how.mpi) next[n++] = "--mpi", next[n++] = how.mpi;
     next[n++] = "--shift", next[n++] = options->shift;
@@ -131,7 +131,7 @@ static long give_options(const char **next, const char *path, int to_tree) {
 }
 
 static void keep(int close_on_exec, int to_tree) {
-    for (int i = 0; i <= to_tree; i++)
+    for (int i = 0; i < 3 - to_tree; i++)
         if (how.kept[i] >= 0) mpy_sys(SYS_fcntl, how.kept[i], F_SETFD, close_on_exec);
 }
 
@@ -147,7 +147,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
 
     long r = mpy_sys(SYS_access, path, 1 /* X_OK */); /* errors as natively, while there is someone to tell */
     if (r) return r;
-    const int to_tree = !own || how.is_member; /* an exec of the first process begins a tree anew */
+    const int to_tree = !own || how.is_member; /* the first process remains the first one */
     if (to_tree && (mpy_matches_any(options->ignore_child, path) || !can_be_member(path)))
         return exec_program(path, argv, envp, mask);
     const char *few[ON_STACK], **next = few;

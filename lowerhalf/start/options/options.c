@@ -83,7 +83,7 @@ static const char restart_usage[] =
 typedef enum option {
     INTERVAL, DIR, KEEP, MPI, CHILD_GRACE, CALLBACK_TIMEOUT, IGNORE_CHILD, DROP_SOCKETS, BACKGROUND, COMPRESS, DIRTY,
     FULL_EVERY, LOCAL, FLUSH, REDUNDANCY, FAILURE_GROUPS, PROTOCOL, SHIFT, ON_FAILOVER, NO_TRACE, LAZY, UNSIGNED,
-    EXEC, REJOIN, TREE, BELOW_MPI, NO_CONFIG, SETTINGS, OPTIONS,
+    EXEC, REJOIN, TREE, DOOR, BELOW_MPI, NO_CONFIG, SETTINGS, OPTIONS,
 } option_t;
 
 enum { LAUNCH = 1, RESTART = 2, BOTH = LAUNCH | RESTART, FLAG = 4, INTERNAL = 8 };
@@ -117,6 +117,7 @@ static const struct {
     [EXEC] = {"--exec", NULL, LAUNCH | INTERNAL},
     [REJOIN] = {"--rejoin", NULL, LAUNCH | INTERNAL},
     [TREE] = {"--tree", NULL, LAUNCH | INTERNAL},
+    [DOOR] = {"--door", NULL, LAUNCH | INTERNAL},
     [BELOW_MPI] = {"--below-mpi", "false", LAUNCH | FLAG | INTERNAL},
     [NO_CONFIG] = {"--no-config", "false", BOTH | FLAG | INTERNAL}, /* `manapy restart` has read the files */
     [SETTINGS] = {"--settings", "false", BOTH | FLAG | INTERNAL},   /* print what the files set, for `manapy config` */
@@ -330,6 +331,7 @@ static void read_option(option_t option, mpy_options_t *out) {
     case EXEC: out->exec_path = text; break;
     case REJOIN: out->rejoin = text; break;
     case TREE: out->tree = text; break;
+    case DOOR: out->door = text; break;
     case BELOW_MPI: out->below_mpi = truth(option); break;
     case NO_CONFIG: case SETTINGS: case OPTIONS: break;
     }

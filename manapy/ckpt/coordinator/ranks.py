@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 1.0  # between the death of a rank, or of an agent, and KILL to the others
 # A rank whose process lives comes back within this time. It has exec'ed another program, which may take long to start
-# on a slow file system. Or another process is about to speak for it (BACK_MS of control.c is shorter).
+# on a slow file system. Or another process is about to speak for it (MPY_BACK_MS of control/control.h is shorter).
 EXEC_SECONDS = 60.0
 LOOK_SECONDS = 3.0  # between looks whether it lives, where the kernel does not report the end of a process
 END_SECONDS = 20.0  # between KILL and giving up on ranks that stay
