@@ -79,8 +79,8 @@ bool mpy_pmi_uses_pmix(void) {
 /* Without a process manager that we can ask: is this one rank alone? */
 static bool is_alone(char *error, size_t n) {
     if (getenv("PMI_PORT") != NULL || env_number("PMI_SIZE", 1) > 1)
-        return mpy_refuse(error, n, "the launcher gives this rank no PMI_FD, which manapy needs (mpiexec -pmi-port does "
-                          "not); use MPICH's mpirun without that option");
+        return mpy_refuse(error, n, "the launcher gives this rank no PMI_FD, which manapy needs (mpiexec -pmi-port "
+                          "does not); use MPICH's mpirun without that option");
     if (env_number("SLURM_STEP_NUM_TASKS", 1) > 1)
         return mpy_refuse(error, n, "srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)");
     if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)

@@ -72,6 +72,12 @@ class Rank:
         """Whether the rank is on this host."""
         return self.host == socket.gethostname()
 
+    def is_process(self, host: str, pid: int, channel: Channel | NodeChannel) -> bool:
+        """Whether it is this process of this host, which has connected in the same way: an agent speaks only for its
+        own ranks."""
+        mine, other = (getattr(each, "node", None) for each in (self.channel, channel))
+        return (self.host, self.pid) == (host, pid) and mine is other
+
 
 class _Failure(NamedTuple):
     """``code``: the exit code; None: the connection was lost. ``noticed``: when, as now() says it (invariant 4)."""
@@ -207,7 +213,7 @@ class Ranks:
         number, size = int(fields[0]), int(fields[1])
         host, pid = sys.intern(protocol.decode_text(fields[2])), int(fields[3])
         before = self.known.get(number)
-        has_execed = before is not None and before.connected and (before.host, before.pid) == (host, pid)
+        has_execed = before is not None and before.connected and before.is_process(host, pid, channel)
         is_taken = before is not None and (before.done or (before.connected and not has_execed))
         if size != self.size or not 0 <= number < size or is_taken:
             log.error("rank %d of %d does not belong to this job, or is already connected", number, size)

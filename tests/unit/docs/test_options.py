@@ -24,7 +24,7 @@ OF_OTHERS = {  # options of other programs, and what turns an option of manapy o
     *("--no-waits", "--trace"),
     "--results",  # tools of this repository
 }
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+OPTION = re.compile(r"(?<![\w=-])--[a-z][a-z0-9-]*")  # not one for another program, as in --sbatch=--nodes=1
 
 
 def options_of(parser: argparse.ArgumentParser) -> Iterator[str]:
