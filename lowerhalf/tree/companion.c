@@ -66,6 +66,7 @@ static int step(const mpy_tree_message_t *order, int line, mpy_tree_message_t *a
     case MPY_TREE_CHECK:
         mpy_tree_note(order->pids, order->npids);
         mpy_callbacks_expect(false, false);
+        mpy_fds_be_patient(order->value > 0);
         return mpy_engine.check(order->value, answer->text, sizeof answer->text);
     case MPY_TREE_STOP:
         if (halted) return 0; /* an end in the midst of a checkpoint (hub.c) */

@@ -394,8 +394,9 @@ static void check_all(mpy_tree_message_t *order, mpy_tree_message_t *answer) {
         if (answer->value) return;
         note_pids(order);
         answer->value = check_family(order, answer->text, sizeof answer->text);
+        if (mpy_now_ms() >= until) order->value = 0; /* the last look */
         if (answer->value == 0) everywhere(order, answer, -1);
-        if (answer->value == 0 || nguests == 0 || mpy_now_ms() >= until || given_up()) return;
+        if (answer->value == 0 || nguests == 0 || order->value == 0 || given_up()) return;
         leader_speaks(-1, AGAIN_MS);
     }
 }

@@ -129,6 +129,7 @@ int mpy_fds_save(mpy_blob_t *b, mpy_tid_map_t *shown, char *err, size_t n) {
         mpy_blob_put_u32(b, (uint32_t)t.numbers[i].desc);
         mpy_blob_put_u32(b, (uint32_t)t.numbers[i].cloexec);
     }
+    mpy_fd_tcp_note_inside(&t);
     mpy_fdtable_free(&t);
     rc = rc ? rc : mpy_ptys_save(b, shown, err, n);
     if (!rc && b->failed)
@@ -323,6 +324,7 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n) {
         rc = rc ? rc : finish(&t, err, n);
         if (!rc)
             mpy_ptys_settle();
+        mpy_fd_tcp_note_inside(&t);
     }
     mpy_fds_low_unlock();
     mpy_fdtable_free(&t);

@@ -70,6 +70,9 @@ int mpy_fds_make_terminals(mpy_reader_t *r, char *err, size_t n);
 void mpy_fds_control(int session);
 void mpy_fds_foreground(int session, int (*real)(int group));
 int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
+/* In a process that does not use MPI, until it is called again: a connection that no checkpoint has saved yet counts as
+ * one to outside, because it may end. */
+void mpy_fds_be_patient(bool patient);
 /* Not 0: a descriptor cannot be saved. MPY_FDS_LASTS: no end of a child can change that. */
 enum { MPY_FDS_LASTS = -2 };
 int mpy_fds_check(char *err, size_t n);

@@ -128,6 +128,7 @@ void mpy_socket_options_restore(int fd, mpy_reader_t *r);
 /* fds_tcp.c */
 int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d); /* before the meeting */
 int mpy_fd_tcp_is_inside(int fd);                  /* after it */
+void mpy_fd_tcp_note_inside(const mpy_fdtable_t *t); /* after it, or a restart: those that the MPI process saves */
 int mpy_fd_tcp_check_lent(char *err, size_t n);    /* before the meeting: those of other processes of the tree */
 int mpy_fd_tcp_add_lent(mpy_fdtable_t *t, char *err, size_t n); /* after it: to what this process saves */
 /* This host's address for other hosts, with the family and port of `like`; 0 if there is none. errno is kept. */

@@ -7,7 +7,9 @@
  *
  * Invariants
  *  1. While the program runs, nobody knows which connections are inside the job. The check that comes first lets all
- *     pass except those that an earlier meeting has found to be outside; after the meeting it knows.
+ *     pass except those that an earlier meeting has found to be outside; after the meeting it knows. A process that
+ *     does not use MPI may end soon, and its connections with it: those that no checkpoint has saved yet get the grace
+ *     time of children.
  *  2. What is lent is open here only while the program is halted: otherwise its peer would not see it closed.
  */
 #define _GNU_SOURCE
@@ -29,7 +31,9 @@ static const mpy_exchange_t *ranks;
 static mpy_tcp_host_t *own_address;
 static mpy_tcp_end_t *ends; /* from a meeting, or a restart, until the program goes on */
 static int nends;
-static bool have_met, is_broken, have_lent;
+static bool have_met, is_broken, have_lent, is_patient;
+static ino_t *inside; /* of a process that does not use MPI: in the last image, or from the last restart */
+static int ninside;
 static struct outsider { /* found by the last meeting */
     ino_t inode;
     int pid, number; /* of another process of the tree; pid 0: of this one */
@@ -74,10 +78,33 @@ static bool is_companion(void) {
     return mpy_children_saved(0) && mpy_children_saved(0) != getpid();
 }
 
+void mpy_fds_be_patient(bool patient) {
+    is_patient = patient;
+}
+
+void mpy_fd_tcp_note_inside(const mpy_fdtable_t *t) {
+    mpy_tcp_end_t end;
+    struct stat st;
+    ino_t *found = calloc((size_t)t->ndescs + 1, sizeof *found);
+    free(inside);
+    inside = found;
+    ninside = 0;
+    for (const mpy_desc_t *d = t->descs; found && d < t->descs + t->ndescs; d++)
+        if (d->kind == MPY_FD_ELSEWHERE && !fstat(d->number, &st) && is_connection(d->number, &end))
+            inside[ninside++] = st.st_ino;
+}
+
+static bool was_inside(ino_t inode) {
+    for (int i = 0; i < ninside; i++)
+        if (inside[i] == inode)
+            return true;
+    return false;
+}
+
 int mpy_fd_tcp_may_be_inside(const mpy_desc_t *d) {
     mpy_tcp_end_t end;
     if (is_companion())
-        return !have_lent && is_connection(d->number, &end);
+        return !have_lent && is_connection(d->number, &end) && (!is_patient || was_inside(d->st.st_ino));
     if (!ranks || have_met)
         return 0;
     for (int i = 0; i < noutside; i++)

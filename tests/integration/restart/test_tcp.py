@@ -24,7 +24,7 @@ WHOSE = pytest.mark.parametrize("program", [[PROGRAM], [THROUGH_PARENT, PROGRAM]
 
 def begin(job: Job, program: Sequence[Path] = (PROGRAM,)) -> None:
     job.env["STATE_GO"] = str(job.where / "go")
-    job.start(sys.executable, *program)
+    job.start(sys.executable, *program, options=["--child-grace", "0.5"])
     job.wait_for(lambda text: text.count("ready") == job.ranks)
 
 

@@ -108,7 +108,7 @@ def test_picture_without_matplotlib(
 ) -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib"] + ["matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ManapyError, match="the picture needs matplotlib: pip install"):
+    with pytest.raises(ManapyError, match=r"the picture needs matplotlib \(manapy's extra"):
         view.draw(story.chain, tmp_path / "x.png")
     assert cli.main(["history", str(story.chain.dir)]) == 0, "nobody has asked for the picture"
     captured = capsys.readouterr()

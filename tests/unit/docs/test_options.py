@@ -19,7 +19,7 @@ ROOT = docs_pages.ROOT
 PAGES = sorted([*(ROOT / page for page in docs_pages.pages()), *(ROOT / "examples").rglob("*.md")])
 SCRIPTS = sorted([*(ROOT / "examples").glob("*/job.sh"), *(ROOT / "tools/slurm").glob("*.sbatch")])
 OF_OTHERS = {  # options of other programs, and what turns an option of manapy off
-    *("--mem", "--distribution", "--signal"),  # Slurm
+    *("--mem", "--distribution", "--signal", "--constraint", "--exclude"),  # Slurm
     *("--ckptdir", "--mca", "--pid", "--pause"),  # DMTCP, Open MPI, containers, programs of our tests
     *("--no-waits", "--trace"),
     "--results",  # tools of this repository
