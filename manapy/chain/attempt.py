@@ -473,6 +473,8 @@ class Attempt:
 
     def _begin_save(self, cause: str, then: str, stuck: bool = False) -> _Save:
         save = _Save(cause, then, stuck, self._live())
+        if then == "hold":  # before its end, which may come without an answer
+            self._held |= {which.dir for which in save.jobs}
         threading.Thread(target=self._work, args=(save,), daemon=True).start()
         return save
 
@@ -508,7 +510,6 @@ class Attempt:
                 continue
             for which, result, seconds in zip(save.jobs, save.results, save.seconds, strict=True):
                 if isinstance(result, Path):
-                    self._held |= {which.dir} if save.then == "hold" else set()
                     try:
                         size = publish.read_manifest(result).file_bytes
                     except ManifestError as error:  # it is published all the same
@@ -524,6 +525,7 @@ class Attempt:
                     )
                     self.measured.append(seconds)
                 elif result:
+                    self._held.discard(which.dir)
                     self.chain.append(
                         "failed", self.attempt, cause=save.cause, reason=result, seconds=round(seconds, 3)
                     )

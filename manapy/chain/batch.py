@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..core.errors import ManapyError, explained
 from . import policy, record, slurm, spares, timing
@@ -77,12 +78,17 @@ def prepare(
     header, sbatch = slurm.header(script), list(sbatch)
     if array:
         header, sbatch = _without_array_lines(header), _without_array(sbatch)
-    needs = {"spares": spares.shape(header, sbatch, more)._asdict()} if more else {}
+    needs: dict[str, Any] = {"spares": spares.shape(header, sbatch, more)._asdict()} if more else {}
+    if not _is_given("--chdir|-D", header, sbatch):
+        needs["chdir"] = str(Path.cwd())
     if array:
         needs["environment"] = dict(array)
     directory = directory.absolute()
     if record.is_chain(directory):
-        raise ManapyError(f"{directory} is a chain already; continue: {again(record.read(directory))}")
+        there = record.read(directory)
+        can_go_on = there.record["kind"] == "slurm" and (there.over() or {}).get("event") != "finished"
+        hint = f"; continue: {again(there)}" if can_go_on else ""
+        raise ManapyError(f"{directory} contains a chain already{hint}")
     if taken := [directory / name for name in MADE[1:] if os.path.lexists(directory / name)]:
         raise ManapyError(f"{taken[0]} exists already: give the chain a directory of its own (--dir)")
     command = [str(directory / "script"), *arguments]
@@ -139,8 +145,13 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
 
 def names_time(chain: Chain) -> bool:
     """Has the user set a time limit for the jobs of this chain?"""
-    given = [" ".join(chain.record["sbatch"]), *slurm.header(read_script(chain.dir / "script"))]
-    return "SBATCH_TIMELIMIT" in os.environ or any(re.search(r"(^|\s)(--time|-t)", text) for text in given)
+    header = slurm.header(read_script(chain.dir / "script"))
+    return "SBATCH_TIMELIMIT" in os.environ or _is_given("--time|-t", header, chain.record["sbatch"])
+
+
+def _is_given(names: str, header: Sequence[str], sbatch: Sequence[str]) -> bool:
+    """Is one of these options of sbatch (as a regular expression) among those of the script or of the command?"""
+    return any(re.search(rf"(^|\s)({names})", text) for text in (*header, *sbatch))
 
 
 def _sbatch(chain: Chain) -> list[str]:
@@ -150,8 +161,9 @@ def _sbatch(chain: Chain) -> list[str]:
 
 
 def again(chain: Chain) -> str:
-    """The command that continues the chain."""
-    return shlex.join(["sbatch", *_sbatch(chain), str(chain.dir / "batch.sh")])
+    """The command that continues the chain, in any directory."""
+    where = [f"--chdir={there}"] if (there := chain.record.get("chdir")) else []
+    return shlex.join(["sbatch", *where, *_sbatch(chain), str(chain.dir / "batch.sh")])
 
 
 def estimate(chain: Chain, given: float | None) -> float | None:
@@ -294,7 +306,8 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) ->
         and slurm.was_cancelled(before[0]["id"])
     ):
         policy.lost(chain)
-        return _cancelled(supervisor, before[0]["id"])
+        if over is None or any(event["id"] == allocation.job for event in chain.events("successor")):
+            return _cancelled(supervisor, before[0]["id"])
     if (why := supervisor.refusal()) and not force:
         return _give_up(supervisor, why)
     later = _requeue_later(chain, allocation, say)
@@ -387,6 +400,7 @@ def _cancelled(supervisor: Supervisor, job: str) -> int:
     _cancel_successors(supervisor)
     if supervisor.chain.over() is None:
         supervisor.stop(f"job {job} was cancelled", again(supervisor.chain))
+    supervisor.say(f"job {job} was cancelled; continue: {again(supervisor.chain)}")
     return EXIT_GAVE_UP
 
 

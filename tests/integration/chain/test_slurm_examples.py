@@ -1,8 +1,7 @@
-"""The batch scripts of examples/ as chains in a real Slurm: what they print is complete after a requeue."""
+"""The batch scripts of examples/, unchanged, as chains in a real Slurm: they go on after a requeue."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
@@ -16,9 +15,6 @@ from waiting import until
 pytestmark = pytest.mark.slurm
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-LONG = re.compile(r"\d{6,}$")  # the number of steps in a script
-STEPS = {"mpi4py": 1000, "c": 3000, "fortran": 3000, "pytorch": 400}
-LINES = 20  # that each program prints
 
 
 def with_fortran(where: Path, path: str) -> str:
@@ -30,38 +26,33 @@ def with_fortran(where: Path, path: str) -> str:
     return f"{where}:{path}"
 
 
-@pytest.mark.parametrize("language", [*STEPS])
+@pytest.mark.parametrize("language", ["mpi4py", "c", "fortran", "pytorch"])
 def test_a_batch_script(cluster: Cluster, tmp_path: Path, language: str) -> None:
+    """Each program has work for hours."""
     if language == "pytorch":
-        need("torch", "no PyTorch (pip install 'manapy[torch]')")
+        need("torch", "no PyTorch (pip install '.[torch]')")
     folder, env = tmp_path / language, dict(cluster.env)
     if language == "fortran":
         env["PATH"] = with_fortran(tmp_path / "bin", env["PATH"])
     shutil.copytree(EXAMPLES / language, folder)
-    script = folder / "job.sh"
-    text, found = LONG.subn(str(STEPS[language]), script.read_text().rstrip())
-    assert found == 1, text
-    script.write_text(text + "\n")
     options = ["--dir", "chain", "--interval", "1s", "--poll", "1s"]
     done = manapy("slurm", "chain", *options, "job.sh", env=env, cwd=folder)
     assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
 
-    def has(kind: str) -> bool:
-        return bool(events_in(folder / "chain", kind))
+    def saved_in(attempt: int) -> bool:
+        return any(event["attempt"] == attempt for event in events_in(folder / "chain", "checkpoint"))
 
     def report() -> str:
-        return "\n".join([str(events_in(folder / "chain")), printed(folder), cluster.report(int(done.stdout))])
+        output = folder / "out.txt"
+        printed = output.read_text(errors="replace") if output.exists() else ""
+        return "\n".join([str(events_in(folder / "chain")), printed, cluster.report(int(job))])
 
-    until(lambda: has("checkpoint") and "step " in printed(folder), report)
-    cluster.command("scontrol", "requeue", done.stdout.strip())
-    until(lambda: has("finished"), report)
-    steps = [line for line in printed(folder).splitlines() if line.startswith("step ")]
-    assert events_in(folder / "chain", "finished")[0]["code"] == 0, report()
-    assert len(set(steps)) == LINES and len({line.split()[1] for line in steps}) == LINES, report()
-    assert any(event["verdict"] == "resume" for event in events_in(folder / "chain", "step")), report()
-
-
-def printed(folder: Path) -> str:
-    """What the script has printed so far."""
-    output = folder / "out.txt"
-    return output.read_text(errors="replace") if output.exists() else ""
+    try:
+        until(lambda: saved_in(1), report)
+        cluster.command("scontrol", "requeue", job)
+        until(lambda: saved_in(2), report)
+        assert [event["verdict"] for event in events_in(folder / "chain", "step")] == ["new", "resume"], report()
+    finally:
+        cluster.command("scancel", job)
+        cluster.wait_idle()

@@ -113,7 +113,13 @@ def test_chain_of_slurm_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     wrong(["run", "--dir", history.chain.dir], f"is a chain of Slurm jobs; {again}", 2, capsys)
     (tmp_path / "job.sh").write_text("#!/bin/sh\n")
     same = ["slurm", "chain", "--dir", history.chain.dir, tmp_path / "job.sh"]
-    wrong(same, f"is a chain already; {again}", 1, capsys)
+    wrong(same, f"contains a chain already; {again}", 1, capsys)
+    history.note("finished", code=0)
+    wrong(same, "contains a chain already\n", 1, capsys)
+    history.chain.record["kind"] = "run"
+    del history.chain.record["sbatch"]
+    history.chain.write()
+    wrong(same, "contains a chain already\n", 1, capsys)
 
 
 def test_options_of_sbatch_without_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -243,7 +243,7 @@ def test_one_more_attempt(slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.
         return fake_slurm.guard(chain, "--max-restarts", "0", *words, script="kill -KILL $PPID")
 
     submitted("17")
-    again = f"sbatch {chain}/batch.sh --force"
+    again = f"sbatch --chdir={tmp_path} {chain}/batch.sh --force"
     for attempts, job, words in ((1, "18", []), (2, "19", ["--force"])):
         if words:
             submitted(job, *words)
