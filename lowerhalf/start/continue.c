@@ -84,12 +84,13 @@ static void rejoin_ranks(const mpy_image_t *image) {
 }
 
 /* The files of all other processes of the tree are cut before those of the MPI process, which then waits for the other
- * ranks. */
+ * ranks. Those processes go on when it lets them. */
 static void commit(bool is_rank) {
     char error[1024] = "";
     if (is_rank) mpy_tree_arrive(MPY_TREE_COMMITTED);
     must(mpy_restore_commit(error, sizeof error), error);
     if (!is_rank) mpy_tree_arrive(MPY_TREE_COMMITTED);
+    if (mpy_fds_lent_is_unsent()) must(mpy_fds_part(error, sizeof error), error);
     mpy_tree_pass(MPY_TREE_COMMITTED);
 }
 

@@ -52,9 +52,9 @@ static void note_part(const mpy_tree_message_t *part) {
     more_bytes += part->bytes;
 }
 
-/* A part of the answer to an order. `fd`: came with it, or -1. */
+/* A part of the answer to an order. `fd`: came with it, or -1. A connection without one has been lost on its way. */
 static int take_part(uint32_t kind, const mpy_tree_message_t *part, int fd) {
-    if (kind == MPY_TREE_LEND && fd >= 0) return mpy_fds_borrow(fd, part->pid, (int)part->index);
+    if (kind == MPY_TREE_LEND) return fd < 0 ? -1 : mpy_fds_borrow(fd, part->pid, (int)part->index);
     if (fd >= 0) mpy_fd_close(fd);
     if (kind == MPY_TREE_WRITE) note_part(part);
     return 0;
@@ -80,7 +80,9 @@ static int order(mpy_tree_message_t what, char *error, size_t n) {
     } while (answer.kind != MPY_TREE_ANSWER || answer.number != what.number);
     if (answer.npids) mpy_tree_note(answer.pids, answer.npids);
     if (answer.value) return mpy_reason(error, n, "%s", answer.text);
-    if (bad) return mpy_reason(error, n, "no memory for the TCP connections of the rank's processes");
+    if (bad)
+        return mpy_reason(error, n, "the TCP connections of the rank's processes do not fit into its MPI process: "
+                          "raise the limit on open descriptors (ulimit -n)");
     if (what.kind == MPY_TREE_WRITE && nmembers != answer.npids)
         return mpy_reason(error, n, "%u of the %u processes of the rank's tree have been saved", nmembers,
                           answer.npids);
@@ -155,12 +157,14 @@ static int persist(mpy_image_result_t *result, char *error, size_t n) {
 }
 
 static int resume(int exit_after, char *error, size_t n) {
+    int bad = 0;
     if (leads && exit_after) mpy_control_leave_process_manager(); /* before its first process ends */
+    if (leads && !exit_after && mpy_fds_lent_is_unsent()) bad = mpy_fds_part(error, n);
     const mpy_tree_message_t what = {.kind = exit_after ? MPY_TREE_EXIT : MPY_TREE_RESUME,
                                      .value = MPY_EXIT_CHECKPOINTED};
-    if (leads && order(what, error, n))
-        error[0] = '\0'; /* they have ended */
-    return mpy_engine.resume(exit_after, error, n);
+    char unsaid[256];
+    if (leads) order(what, unsaid, sizeof unsaid); /* if it fails, they have ended */
+    return mpy_engine.resume(exit_after, error, n) || bad ? -1 : 0;
 }
 
 /* When the first rank has ended, mpirun ends the others: they need time to end their processes, too. */

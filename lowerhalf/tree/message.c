@@ -13,6 +13,10 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+/* So many descriptors of this user may not be under way at once (unix(7)): the others are received meanwhile. */
+enum { FLIGHT_TRIES = 1000 };
 
 bool mpy_tree_pair(int ends[2]) {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) return false;
@@ -31,7 +35,11 @@ bool mpy_tree_send(int to, const mpy_tree_message_t *message, int fd) {
         memcpy(CMSG_DATA(c), &fd, sizeof fd);
     }
     ssize_t sent;
-    do sent = sendmsg(to, &all, MSG_NOSIGNAL); while (sent < 0 && errno == EINTR);
+    int tries = FLIGHT_TRIES;
+    do {
+        sent = sendmsg(to, &all, MSG_NOSIGNAL);
+        if (sent < 0 && errno == ETOOMANYREFS) usleep(1000);
+    } while (sent < 0 && (errno == EINTR || (errno == ETOOMANYREFS && tries-- > 0)));
     return sent == (ssize_t)sizeof *message;
 }
 

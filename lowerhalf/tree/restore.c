@@ -22,6 +22,7 @@
 #include "tree.h"
 #include <errno.h>
 #include <manapy/proc_stat.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -29,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_NS = 50000000, WANTS_MAX = 4096 };
+enum { LOOK_NS = 50000000, ROOM_MS = 10, WANTS_MAX = 1 << 16 /* pages that are not needed use no memory */ };
 
 static struct shared {
     volatile uint32_t changes; /* futex */
@@ -149,6 +150,18 @@ void mpy_tree_make_way(void) {
         for (int k = 0; k < 2; k++) boxes[i][k] = mpy_fd_high(boxes[i][k]);
 }
 
+/* Receives what this process wants, if something comes within `ms`. Returns the number: 1 or 0. */
+static int take_one(mpy_fd_want_t *wants, int ms) {
+    mpy_tree_message_t m;
+    int fd, got = mpy_tree_receive(boxes[self][0], &m, &fd, ms);
+    if (got == 0) require_all();
+    if (got > 0) wants[m.index].got = fd;
+    return got > 0;
+}
+
+/* A process that waits to send would not receive, and others would wait for it. Waits a little. */
+static bool has_room(int box) { return poll(&(struct pollfd){.fd = box, .events = POLLOUT}, 1, ROOM_MS) > 0; }
+
 static int exchange(mpy_fd_want_t *wants, int n, char *error, size_t room) {
     uint32_t at = __atomic_fetch_add(&shared->nwants, (uint32_t)n, __ATOMIC_SEQ_CST);
     if (at + (uint32_t)n > WANTS_MAX)
@@ -158,20 +171,18 @@ static int exchange(mpy_fd_want_t *wants, int n, char *error, size_t room) {
             (struct want){wants[i].owner, wants[i].number, wants[i].other_end, (int)self, i};
     count(&shared->asked);
     wait_for(&shared->asked, nmembers);
+    int left = n;
     for (uint32_t i = 0; i < shared->nwants; i++) {
         const struct want *w = &shared->wants[i];
+        if (w->owner != (int)self) continue;
         mpy_tree_message_t m = {.kind = MPY_TREE_PART, .index = (uint32_t)w->slot};
-        int fd = w->owner == (int)self ? mpy_fds_wanted(w->number, w->other_end) : -1;
-        if (w->owner == (int)self && (fd < 0 || !mpy_tree_send(boxes[w->wanter][1], &m, fd)))
+        int fd = mpy_fds_wanted(w->number, w->other_end);
+        while (fd >= 0 && !has_room(boxes[w->wanter][1])) left -= take_one(wants, 0);
+        if (fd < 0 || !mpy_tree_send(boxes[w->wanter][1], &m, fd))
             return mpy_reason(error, room, "descriptor %d cannot be given to another process: %s", w->number,
                               strerror(errno));
     }
-    for (int left = n, got, fd; left > 0;) {
-        mpy_tree_message_t m;
-        got = mpy_tree_receive(boxes[self][0], &m, &fd, LOOK_NS / 1000000);
-        if (got == 0) require_all();
-        if (got > 0) wants[m.index].got = fd, left--;
-    }
+    while (left > 0) left -= take_one(wants, LOOK_NS / 1000000);
     for (uint32_t i = 0; i < nmembers; i++) mpy_fd_close(boxes[i][0]), mpy_fd_close(boxes[i][1]);
     return 0;
 }

@@ -61,6 +61,9 @@ int mpy_fds_borrow(int fd, int pid, int number);
 int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n);
 /* The program is about to go on, after a checkpoint or a restart. */
 int mpy_fds_part(char *err, size_t n);
+/* Is something left to be sent on what other processes of the tree have lent? Then mpy_fds_part comes before any of
+ * them goes on: it might send more. */
+bool mpy_fds_lent_is_unsent(void);
 /* Has the program opened a GPU of NVIDIA? */
 bool mpy_fds_have_gpu(void);
 /* Restart: makes the pseudo-terminals of the tree, before any of its processes, from the rank's own image. */

@@ -42,6 +42,7 @@ static struct outsider { /* found by the last meeting */
 static int noutside;
 static struct loan {
     int fd, pid, number;
+    ino_t inode;
 } *loans; /* until the program goes on */
 static int nloans;
 
@@ -118,8 +119,10 @@ int mpy_fd_tcp_check_lent(char *err, size_t n) {
     struct stat st;
     for (int i = 0; i < noutside && !mpy_sockets_are_dropped; i++)
         if (outside[i].pid && !stat(mpy_fd_path(path, outside[i].pid, outside[i].number), &st) &&
-            st.st_ino == outside[i].inode)
+            st.st_ino == outside[i].inode) {
+            outside[i].pid = 0; /* it may have ended meanwhile, which only its process and a meeting can see */
             return mpy_reason(err, n, "%s", outside[i].why);
+        }
     return 0;
 }
 
@@ -151,20 +154,21 @@ int mpy_fds_lend(int (*give)(int number, void *context), void *context, char *er
 }
 
 /* Two processes that share a connection may have lent it at the same time. */
-static bool is_borrowed(int fd) {
-    struct stat mine, other;
+static bool is_borrowed(ino_t inode) {
     for (int i = 0; i < nloans; i++)
-        if (!fstat(fd, &mine) && !fstat(loans[i].fd, &other) && mine.st_ino == other.st_ino)
+        if (loans[i].inode == inode)
             return true;
     return false;
 }
 
 int mpy_fds_borrow(int fd, int pid, int number) {
-    const bool again = is_borrowed(fd);
+    struct stat st = {0};
+    fstat(fd, &st);
+    const bool again = is_borrowed(st.st_ino);
     struct loan *more = again ? NULL : realloc(loans, (size_t)(nloans + 1) * sizeof *loans);
     if (more) {
         loans = more;
-        loans[nloans++] = (struct loan){fd, pid, number};
+        loans[nloans++] = (struct loan){fd, pid, number, st.st_ino};
         return 0;
     }
     mpy_fd_close(fd);
@@ -193,6 +197,12 @@ static int note_outside(char *err, size_t n) {
     for (const mpy_tcp_end_t *end = ends; end < ends + nends; end++) {
         if (end->peer_rank >= 0 || fstat(end->fd, &st))
             continue;
+        if (!mpy_tcp_has_peer(end)) { /* end_of_loan */
+            if (!rc && !mpy_sockets_are_dropped)
+                rc = mpy_reason(err, n, "%s is a TCP socket whose connection has just ended; try again",
+                                mpy_tcp_text(end));
+            continue;
+        }
         struct outsider *o = &outside[noutside++];
         *o = (struct outsider){.inode = st.st_ino, .pid = end->pid, .number = end->pids_number};
         mpy_socket_refuse(end->fd, mpy_tcp_text(end), o->why, sizeof o->why);
@@ -221,6 +231,13 @@ int mpy_fds_meet(int lasts, int (*cancelled)(void), char *err, size_t n) {
     return unseen ? -1 : rc;
 }
 
+bool mpy_fds_lent_is_unsent(void) {
+    for (const mpy_tcp_end_t *end = ends; end < ends + nends; end++)
+        if (end->is_lent && end->sent < end->nleft)
+            return true;
+    return false;
+}
+
 int mpy_fds_part(char *err, size_t n) {
     int rc = is_broken ? mpy_reason(err, n, "data of the program's TCP connections is lost")
                        : mpy_tcp_flush(ends, nends, err, n);
@@ -233,10 +250,19 @@ int mpy_fds_part(char *err, size_t n) {
     return rc;
 }
 
+/* No meeting: MPI is not up. */
+static int take_for_outside(char *err, size_t n) {
+    ends = mpy_tcp_alloc((size_t)nloans, sizeof *ends);
+    for (nends = 0; nends < nloans; nends++) {
+        ends[nends] = end_of_loan(&loans[nends]);
+        ends[nends].peer_rank = -1;
+    }
+    return mpy_sockets_are_dropped || !nloans ? 0 : mpy_socket_refuse(loans->fd, mpy_tcp_text(ends), err, n);
+}
+
 int mpy_fd_tcp_add_lent(mpy_fdtable_t *t, char *err, size_t n) {
-    if (nloans && !have_met)
-        return mpy_socket_refuse(loans->fd, mpy_tcp_text(&(mpy_tcp_end_t){.is_lent = true, .pid = loans->pid,
-                                                                         .pids_number = loans->number}), err, n);
+    if (nloans && !have_met && take_for_outside(err, n))
+        return -1;
     for (const mpy_tcp_end_t *end = ends; end < ends + nends; end++) {
         if (!end->is_lent)
             continue;
@@ -294,7 +320,7 @@ static int read_end(const mpy_desc_t *d, mpy_reader_t *r, mpy_tcp_end_t *end) {
     end->peer_domain = (int)mpy_reader_u32(r);
     end->has_shut_down = mpy_reader_u32(r) != 0;
     const void *data = mpy_reader_bytes(r, &end->bytes);
-    if (r->failed || (end->peer_rank < 0 && !end->is_lent) || end->peer_rank >= ranks->size ||
+    if (r->failed || (end->peer_rank < 0 && !end->is_lent) || end->peer_rank >= (ranks ? ranks->size : 0) ||
         !(end->data = malloc(end->bytes + 1)))
         return -1;
     memcpy(end->data, data, end->bytes);
@@ -309,8 +335,6 @@ static void drop(mpy_desc_t *d, mpy_tcp_end_t *end) {
 }
 
 int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n) {
-    if (!ranks)
-        return 0;
     ends = calloc((size_t)t->ndescs + 1, sizeof *ends);
     if (!ends)
         return mpy_reason(err, n, "out of memory while restoring descriptors");
@@ -323,7 +347,7 @@ int mpy_fd_tcp_rejoin(mpy_fdtable_t *t, char *err, size_t n) {
         if (end->peer_rank < 0)
             drop(d, end);
     }
-    return mpy_tcp_rejoin(ranks, ends, nends, own_address, err, n);
+    return ranks ? mpy_tcp_rejoin(ranks, ends, nends, own_address, err, n) : 0;
 }
 
 static int tcp_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n) {

@@ -63,7 +63,7 @@ static int match(const mpy_exchange_t *x, mpy_tcp_end_t *ends, int n) {
         record_t other = mine[i];
         other.local = mine[i].remote, other.remote = mine[i].local;
         const record_t *found = count ? bsearch(&other, all, count, sizeof *all, by_key) : NULL;
-        if (found && (found->rank != x->rank || found->number != ends[i].number)) {
+        if (found && mpy_tcp_has_peer(&ends[i]) && (found->rank != x->rank || found->number != ends[i].number)) {
             ends[i].peer_rank = found->rank;
             ends[i].peer_number = found->number;
             ends[i].peer_domain = found->domain;

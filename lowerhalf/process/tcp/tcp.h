@@ -58,6 +58,10 @@ typedef struct mpy_tcp_end {
 
 /* The end with this descriptor, or NULL. */
 mpy_tcp_end_t *mpy_tcp_find(mpy_tcp_end_t *ends, int n, int number);
+/* Not: a lent end that has lost its connection since it was lent. */
+static inline bool mpy_tcp_has_peer(const mpy_tcp_end_t *end) {
+    return end->remote.port[0] != 0 || end->remote.port[1] != 0;
+}
 /* "descriptor 7", for a line that a person reads; until the next call. */
 const char *mpy_tcp_text(const mpy_tcp_end_t *end);
 
