@@ -481,7 +481,7 @@ static void take_back(void) {
 /* ---- signals that arrive while threads are halted ---- */
 
 /* Signals that are pending for this thread alone; rt_sigpending(2) would add those of the process
- * (process/timers.c). */
+ * (process/signals.c). */
 static uint64_t thread_pending(int32_t tid) {
     char path[64];
     uint64_t mask = 0;

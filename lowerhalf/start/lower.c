@@ -158,15 +158,16 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
     /* Registers early, for mpy_clockside_init, which checks the result. Once there are threads, the kernel would wait
      * for all processors here, for 10 ms. */
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
-    mpy_rendezvous_options_t options = {.dir = mpy_options.dir,
-                                        .resume = resume,
-                                        .exact = exact,
-                                        .expected_ranks = ranks,
-                                        .argv = argv,
-                                        .mpi = mpy_mpi_path(),
-                                        .checkpoints = &mpy_options.checkpoints,
-                                        .check = mpy_continue_check,
-                                        .protocol = mpy_options.protocol};
+    const mpy_rendezvous_options_t options = {
+        .dir = mpy_options.dir,
+        .resume = resume,
+        .exact = exact,
+        .expected_ranks = ranks,
+        .argv = argv,
+        .mpi = mpy_options.rejoin ? NULL : mpy_mpi_path(), /* it depends on PMI_FD, which rejoin corrects */
+        .checkpoints = &mpy_options.checkpoints,
+        .check = mpy_continue_check,
+        .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {
         if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
     } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {

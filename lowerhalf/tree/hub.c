@@ -213,7 +213,7 @@ static void hear(const guest_t *g, const round_t *r, mpy_tree_message_t *answer)
         }
         got = mpy_tree_receive(g->line, answer, &fd, 0);
         is_late = answer->number != r->here;
-        if (fd >= 0 && !is_late) pass(answer, fd, r);
+        if (got > 0 && !is_late && r->kind == MPY_TREE_LEND && answer->kind == MPY_TREE_PART) pass(answer, fd, r);
         if (fd >= 0) mpy_fd_close(fd);
     } while (got > 0 ? is_late || (r->kind == MPY_TREE_LEND && answer->kind == MPY_TREE_PART)
                      : got == 0 && mpy_now_ms() < r->until);
@@ -507,7 +507,8 @@ int mpy_hub_forked(void) {
     for (int i = 0; i < nguests; i++) mpy_fd_close(guests[i].line);
     if (leader_fd >= 0) mpy_fd_close(leader_fd);
     mpy_fd_close(door[0]);
-    door[0] = leader_fd = -1, nguests = leader = 0, serves = false;
+    door[0] = leader_fd = asker = -1, nguests = leader = 0, serves = false;
+    mpy_checkpoint_given_up = mpy_control_cancelled;
     return door[1];
 }
 

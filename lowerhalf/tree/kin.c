@@ -28,7 +28,7 @@ static int note(int child, void *context) {
     search_t *s = context;
     mpy_proc_stat_t stat;
     if (is_known(s, child) || mpy_proc_stat(child, &stat) || stat.parent != s->parent || stat.state == 'Z' ||
-        stat.state == 'X' || !mpy_proc_is_split(child))
+        stat.state == 'X' || stat.exit_signal == 0 /* the lower half's own */ || !mpy_proc_is_split(child))
         return 0;
     s->found[s->nfound++] = child;
     return s->nfound == s->max;

@@ -139,16 +139,18 @@ static void take_orders(void) {
 static bool join_again(void) {
     if (!is_member() || role != TAKES_ORDERS) return false;
     while (!__atomic_exchange_n(&invited, 0, __ATOMIC_SEQ_CST)) mpy_sys(SYS_futex, &invited, FUTEX_WAIT, 0, NULL);
-    mpy_fd_close(line);
+    const int closed = line;
+    line = -1;
+    mpy_fd_close(closed);
     return open_line();
 }
 
 /* Another thread may be reading the line, or waiting. */
 void mpy_member_invited(void) {
     if (!is_member() || role != TAKES_ORDERS) return;
+    mpy_sys(SYS_shutdown, line, SHUT_RDWR); /* first: then the other thread opens a new one */
     __atomic_store_n(&invited, 1, __ATOMIC_SEQ_CST);
     mpy_futex_wake(&invited);
-    mpy_sys(SYS_shutdown, line, SHUT_RDWR);
 }
 
 static void *member_main(void *unused) {

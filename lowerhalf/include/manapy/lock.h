@@ -4,8 +4,9 @@
  * Invariants
  *  1. The word is 0 (free), 1 (held) or 2 (held, and a thread may sleep on it; Drepper, "Futexes Are Tricky", mutex 2).
  *     Futexes are FUTEX_PRIVATE, here and on mpy_clock_t.wake: the sleeper and the waker must agree on it.
- *  2. The holder makes no call that can block, and no checkpoint stops a thread of the upper half while the control
- *     thread needs the lock: between STOP and RESUME the control thread does not take it.
+ *  2. The holder makes no call that can block (except of locks that only a start of MPI takes: wrappers/core/cross.c,
+ *     mpi/init.c), and no checkpoint stops a thread of the upper half while the control thread needs the lock: between
+ *     STOP and RESUME the control thread does not take it.
  */
 #ifndef MANAPY_SHARED_LOCK_H
 #define MANAPY_SHARED_LOCK_H
