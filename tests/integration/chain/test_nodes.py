@@ -14,6 +14,7 @@ from emulated import NODES, SPARE, TOOLS, inside
 from jobs import BIN, Job
 from manapy.bench.shared.cluster import Cluster
 from solver import MIDDLE, SOLVER, after, step
+from waiting import until
 from runs import Run, heat
 
 
@@ -27,7 +28,7 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, 
     before = nodes.received()[1]
     job.start_solver()
     job.wait_for(after(200))
-    assert {r["host"] for r in job.status()["ranks"]} == set(NODES)
+    until(lambda: {r["host"] for r in job.status()["ranks"]} == set(NODES), job.report)
     assert nodes.received()[1] - before > 200 * 96 * 8 / 2, "the ranks don't talk over the network"
     job.checkpoint()
     last = step(job.output())

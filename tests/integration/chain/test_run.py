@@ -287,7 +287,7 @@ def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> N
     on."""
     command = [*LAUNCH[:4], "--dir", str(small_disk / "step"), *heat()[4:]]
     job.run("--interval", "1s", command=command)
-    first = Path(job.wait_for_event("checkpoint")["path"])
+    job.wait_for_event("checkpoint")
     filler = small_disk / "filler"
     with contextlib.suppress(OSError), filler.open("wb") as stream:
         while True:
@@ -295,8 +295,9 @@ def test_failing_checkpoint(job: Run, undisturbed: bytes, small_disk: Path) -> N
     failed = job.wait_for_event("failed")
     assert "No space left on device" in failed["reason"]
     job.wait_for("the checkpoint failed: ")
-    assert str(first) in job.output(), "which one stays"
-    assert manapy("verify", first).returncode == 0
+    newest = Path([event["path"] for event in job.events("checkpoint") if event["time"] < failed["time"]][-1])
+    assert f"remains: {newest}" in job.output()
+    assert manapy("verify", newest).returncode == 0
     filler.unlink()
     job.finish()
     assert job.ends() == ["finished"] and result(job) == undisturbed
