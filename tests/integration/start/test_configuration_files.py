@@ -43,6 +43,7 @@ def test_start_and_restart(behind: str, make_job: Callable[..., Job]) -> None:
         "[restart]\ncompress = 'off'\nkeep = 1\nchild-grace = '3s'\ndirty = 'off'\n"
     )
     program = [sys.executable, PROGRAMS / SOLVER[0], *SOLVER[1:]]
+    job.hold(1000)
     job.start(*(["sh", "-c", 'exec "$@"', "sh", *program] if behind else program))
     job.wait_for("step 200 ")
     words = coordinators_words(job)
@@ -52,7 +53,7 @@ def test_start_and_restart(behind: str, make_job: Callable[..., Job]) -> None:
     assert compressed(checkpoint)
     job.kill()
     job.restart_by_command()
-    job.wait_for("step")
+    job.wait_until_it_runs()
     checkpoint = job.checkpoint()
     words = coordinators_words(job)
     assert words[words.index("--keep") + 1] == "1" and words[words.index("--child-grace-ms") + 1] == "3000"
@@ -60,7 +61,7 @@ def test_start_and_restart(behind: str, make_job: Callable[..., Job]) -> None:
     assert not compressed(checkpoint)
     job.kill()
     job.restart(options=["--keep", "3"])  # manapy-restart reads the table itself
-    job.wait_for("step")
+    job.wait_until_it_runs()
     job.checkpoint()
     words = coordinators_words(job)
     assert words[words.index("--keep") + 1] == "3" and words[words.index("--child-grace-ms") + 1] == "3000"
