@@ -19,7 +19,6 @@
  */
 #include "stop.h"
 #include "base/now.h"
-#include "base/proc/text.h"
 #include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
@@ -27,6 +26,7 @@
 #include "isolate/jump.h"
 #include "isolate/trap/clock.h"
 #include "isolate/trap/trap.h"
+#include "process/process.h"
 #include <dirent.h>
 #include <errno.h>
 #include <manapy/proc_stat.h>
@@ -480,16 +480,6 @@ static void take_back(void) {
 
 /* ---- signals that arrive while threads are halted ---- */
 
-/* Signals that are pending for this thread alone; rt_sigpending(2) would add those of the process
- * (process/signals.c). */
-static uint64_t thread_pending(int32_t tid) {
-    char path[64];
-    uint64_t mask = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
-    mpy_proc_number(path, "SigPnd:", 16, &mask);
-    return mask & ~(1ul << (SIGSYS - 1) | 1ul << (MPY_SIGNAL_STOP - 1));
-}
-
 static uint64_t blocked_in(const record_t *r) { return *(const uint64_t *)&((ucontext_t *)r->ucontext)->uc_sigmask; }
 
 /* Would this signal interrupt the call of the halted thread? */
@@ -518,21 +508,20 @@ static void hand_over(int sig) {
     const uint64_t mask = 1ul << (sig - 1);
     record_t *r = receiver(sig);
     siginfo_t info;
-    if (!r || r->again == NOT_AGAIN || !interrupts(r, sig) || thread_pending(r->tid) & mask) return;
+    if (!r || r->again == NOT_AGAIN || !interrupts(r, sig) || mpy_process_pending_for(r->tid) & mask) return;
     if (mpy_sys(SYS_rt_sigtimedwait, &mask, &info, &(struct timespec){0}, 8) == sig)
         mpy_stop_call(r->tid, SYS_rt_tgsigqueueinfo, getpid(), r->tid, sig, (long)&info);
 }
 
 void mpy_stop_interrupt(void) {
-    uint64_t shared = 0;
-    mpy_proc_number("/proc/self/status", "ShdPnd:", 16, &shared);
+    const uint64_t shared = mpy_process_pending_for(0);
     for (int sig = 1; sig < MPY_SIGNALS; sig++)
-        if (shared >> (sig - 1) & 1 && sig != SIGSYS && sig != MPY_SIGNAL_STOP) hand_over(sig);
+        if (shared >> (sig - 1) & 1) hand_over(sig);
     for (int i = 0; i < nrecords; i++) {
         record_t *r = &records[i];
         if (r->state != STOPPED || r->again == NOT_AGAIN) continue;
         greg_t *g = ((ucontext_t *)r->ucontext)->uc_mcontext.gregs;
-        const uint64_t rip = (uint64_t)g[REG_RIP], pending = thread_pending(r->tid);
+        const uint64_t rip = (uint64_t)g[REG_RIP], pending = mpy_process_pending_for(r->tid);
         int does = 0;
         for (int sig = 1; sig < MPY_SIGNALS && rip == r->again_rip; sig++)
             does |= pending >> (sig - 1) & 1 && interrupts(r, sig);
@@ -578,7 +567,7 @@ void mpy_stop_describe(int i, mpy_image_thread_t *out) {
         for (int k = 0; k < nrecords; k++)
             if (records[k].tid != 0 && records[k].tid != pid && i-- == 0) r = &records[k];
     *out = (mpy_image_thread_t){
-        r->ucontext,          r->fs,       r->gs, r->clear_tid, r->robust_list, r->robust_bytes, thread_pending(r->tid),
+        r->ucontext,          r->fs,       r->gs, r->clear_tid, r->robust_list, r->robust_bytes,
         mpy_id_shown(r->tid), r->mpi_slot, ""};
     memcpy(out->name, r->name, sizeof out->name);
 }

@@ -32,6 +32,9 @@ typedef struct mpy_pending {
     siginfo_t info;
 } mpy_pending_t;
 
+/* Bit n-1 = signal n that is pending for this thread alone (the kernel's tid), or with 0 for the process as a whole;
+ * rt_sigpending(2) would give both. Without those that manapy uses. */
+uint64_t mpy_process_pending_for(int32_t tid);
 int mpy_process_check(char *err, size_t n);
 /* The calling thread must block every signal (threads of the lower half do). */
 int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, const mpy_halted_t *halted, char *err, size_t n);

@@ -29,8 +29,7 @@
 static mpy_pending_t *signals;
 static uint32_t nsignals;
 
-/* tid 0: those of the process */
-static uint64_t pending(int32_t tid) {
+uint64_t mpy_process_pending_for(int32_t tid) {
     char path[64] = "/proc/self/status";
     uint64_t mask = 0;
     if (tid)
@@ -85,7 +84,7 @@ static void take_all(list_t *l, int32_t tid, const mpy_halted_t *halted) {
     const uint32_t first = l->count;
     uint64_t left = ~0ul, mask;
     siginfo_t info;
-    while ((mask = pending(tid) & left)) {
+    while ((mask = mpy_process_pending_for(tid) & left)) {
         mpy_pending_t *more = realloc(l->items, (l->count + 1) * sizeof *more);
         if (!more) {
             l->failed = true;

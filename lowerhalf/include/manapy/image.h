@@ -176,7 +176,6 @@ typedef struct mpy_image_thread {
     uint64_t clear_tid;   /* PR_GET_TID_ADDRESS */
     uint64_t robust_list; /* get_robust_list */
     uint64_t robust_bytes;
-    uint64_t pending;     /* signals pending for the thread, bit n-1 = signal n; PROCESS has them */
     int32_t tid;          /* as the program knows it */
     uint32_t mpi_slot;    /* index into mpy_upper_t.threads, or 0xffffffff */
     char name[16];

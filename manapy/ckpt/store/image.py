@@ -156,7 +156,6 @@ class ThreadStruct(ctypes.LittleEndianStructure):
         ("clear_tid", c_uint64),
         ("robust_list", c_uint64),
         ("robust_bytes", c_uint64),
-        ("pending", c_uint64),
         ("tid", c_int32),
         ("mpi_slot", c_uint32),
         ("name", c_char * 16),
@@ -249,7 +248,6 @@ class Thread(NamedTuple):
     tid: int
     name: str
     mpi_slot: int | None
-    pending: int
 
 
 class Member(NamedTuple):
@@ -537,4 +535,4 @@ def _convert_region(r: RegionStruct, paths: list[str]) -> Region:
 
 
 def _convert_thread(t: ThreadStruct) -> Thread:
-    return Thread(t.tid, os.fsdecode(t.name), None if t.mpi_slot == 0xFFFFFFFF else t.mpi_slot, t.pending)
+    return Thread(t.tid, os.fsdecode(t.name), None if t.mpi_slot == 0xFFFFFFFF else t.mpi_slot)
