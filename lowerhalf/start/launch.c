@@ -14,7 +14,6 @@
 #include "isolate/trap/trap.h"
 #include "isolate/trap/vdso.h"
 #include "join/chain.h"
-#include "join/rendezvous.h"
 #include "lower.h"
 #include "options/options.h"
 #include "preload.h"
@@ -58,10 +57,7 @@ static char **copy_environment(char **env) {
 
 /* A child of a rank that has no way to the job (another user, another root directory) is an ordinary process. A
  * checkpoint names it. */
-static void leave_the_rank(const mpy_options_t *options, char **argv, char **env) {
-    static mpy_job_t job;
-    char error[1024];
-    if (!options->tree || !options->rejoin || mpy_rejoin(options->rejoin, &job, error, sizeof error)) return;
+static _Noreturn void leave_the_rank(const mpy_options_t *options, char **argv, char **env) {
     execve(options->exec_path, argv, env);
     mpy_fail(126, "%s: %s", options->exec_path, strerror(errno));
 }
@@ -79,7 +75,10 @@ int main(int argc, char **argv, char **envp) {
     if (options.door && !mpy_tree_found_again(options.door, error, sizeof error)) mpy_fail(2, "%s", error);
     mpy_fds_note_inherited();
     if (options.tree && !mpy_tree_adopt(options.tree, error, sizeof error)) mpy_fail(2, "%s", error);
-    leave_the_rank(&options, argv + first, program_env);
+    if (options.rejoin && !mpy_lower_rejoin(error, sizeof error)) {
+        if (options.tree) leave_the_rank(&options, argv + first, program_env);
+        mpy_fail(1, "%s", error);
+    }
     mpy_blocks_map();
     const char *checkpoint = mpy_lower_join(argv + first, NULL, false, 0, 0);
     if (checkpoint) mpy_continue(checkpoint);

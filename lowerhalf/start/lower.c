@@ -147,6 +147,8 @@ static void greet_again(void) {
     if (job.manager != MPY_MANAGER_PMIX && !mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
 }
 
+bool mpy_lower_rejoin(char *error, size_t n) { return mpy_rejoin(mpy_options.rejoin, &job, error, n); }
+
 const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
@@ -164,13 +166,11 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
         .exact = exact,
         .expected_ranks = ranks,
         .argv = argv,
-        .mpi = mpy_options.rejoin ? NULL : mpy_mpi_path(), /* it depends on PMI_FD, which rejoin corrects */
+        .mpi = mpy_mpi_path(),
         .checkpoints = &mpy_options.checkpoints,
         .check = mpy_continue_check,
         .protocol = mpy_options.protocol};
-    if (mpy_options.rejoin) {
-        if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
-    } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
+    if (!mpy_options.rejoin && !mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
         if (say_it) mpy_fail(1, "%s", error);
         mpy_pmi_let_rank0_speak(job.manager, job.rank); /* only rank 0 prints this error */
         _exit(1);

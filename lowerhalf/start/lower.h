@@ -12,6 +12,8 @@ void mpy_blocks_map(void);
 void mpy_blocks_map_saved(void);
 /* Map anonymous memory at a fixed free address. Fails if the address is in use. */
 void mpy_fixed_map(uint64_t address, uint64_t bytes);
+/* After an exec (--rejoin), before mpy_lower_join: find the job again. */
+bool mpy_lower_rejoin(char *error, size_t n);
 /* Find rank, size and job (join/rendezvous.h) and fill the lower block. `argv`: the program, for messages. `resume`:
  * the checkpoint to continue, or NULL; `exact`: no older one. `ranks`: its number of ranks. Returns the checkpoint to
  * continue, or NULL to start the program. In a chain, and if images are on local storage, it may differ from `resume`.
