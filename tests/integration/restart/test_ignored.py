@@ -32,11 +32,7 @@ if comm.rank == 0:
 """
 CONNECTIONS = """
 import os, socket, time
-if "LINE" in os.environ:
-    from through_parent import COMM as comm
-else:
-    from mpi4py import MPI
-    comm = MPI.COMM_WORLD
+from through_parent import COMM as comm
 where = ("127.0.0.1", int(os.environ["PORT"]))
 stream = socket.create_connection(where)
 stream.sendall(b"hello")

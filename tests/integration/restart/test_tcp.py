@@ -75,11 +75,7 @@ def test_connections_between_hosts(make_job: Callable[..., Job], nodes: Cluster,
 
 OUTSIDE = """
 import os, socket, sys, time
-if "LINE" in os.environ:
-    from through_parent import COMM
-else:
-    from mpi4py import MPI
-    COMM = MPI.COMM_WORLD
+from through_parent import COMM
 outside = socket.create_connection(("127.0.0.1", int(sys.argv[1]))) if COMM.rank == 1 else None
 COMM.Barrier()
 print("connected", flush=True)

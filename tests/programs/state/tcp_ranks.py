@@ -20,13 +20,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import tracebacks  # noqa: F401  in one piece
 from checkpointed import main
+from through_parent import COMM
 
-if "LINE" in os.environ:
-    from through_parent import COMM
-else:
-    from mpi4py import MPI
-
-    COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 

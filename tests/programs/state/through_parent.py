@@ -2,7 +2,8 @@
 
     python through_parent.py PROGRAM [ARGUMENT...]
 
-runs PROGRAM with the same Python. In it, COMM of this module has the methods of mpi4py's COMM_WORLD."""
+runs PROGRAM with the same Python. In it, COMM of this module has the methods of mpi4py's COMM_WORLD. In a program that
+was started without it, COMM is COMM_WORLD itself."""
 
 from __future__ import annotations
 
@@ -49,4 +50,9 @@ def serve(program: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(serve(sys.argv[1:]))
-COMM = Through(Connection(int(os.environ["LINE"])))
+if "LINE" in os.environ:
+    COMM: Any = Through(Connection(int(os.environ["LINE"])))
+else:
+    from mpi4py import MPI
+
+    COMM = MPI.COMM_WORLD
