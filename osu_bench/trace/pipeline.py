@@ -14,7 +14,8 @@ Sends are synchronous and nonblocking (Issend). Each is completed before the nex
 direction. So, like sends of large messages, they end when the receive has begun, for every size and MPI library. Data
 and weights come from one seed.
 
-Faults: KIND:rank=R[,iteration=I][,micro=M][,chunk=C][,phase=forward|backward|transfer][,backward=1][,seconds=T]
+Faults: KIND:rank=R[,iteration=I][,micro=M][,chunk=C][,phase=forward|backward|transfer][,backward=1]
+                      [,seconds=T][,busy=N]
     skip-recv   the block's Recv isn't called (phase: of the block). A block without a Recv, such as a first stage's
                 forward, is refused
     spin        computes for ever
@@ -22,7 +23,7 @@ Faults: KIND:rank=R[,iteration=I][,micro=M][,chunk=C][,phase=forward|backward|tr
     stop        SIGSTOP to itself
     die         SIGKILL to itself
     compute     computes T seconds more
-    starve      from then on shares its processor with T (default 1) busy processes: a node with too few cores
+    starve      from then on shares its processor with N (default 1) busy processes: a node with too few cores
 forward and backward are in the block's work, before its first Allreduce; transfer is before the block's Send
 (backward=1: of a backward block). --fault may be given several times. A slow or broken link needs emulated nodes
 (tools/nodes, UCX_TLS=tcp,self) and these commands: tc qdisc add dev eth0 root tbf rate 10mbit burst 128kb latency
@@ -65,7 +66,8 @@ class FaultError(ManapyError):
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault and its place. micro, chunk, backward: the block. seconds: None means for ever, or the default."""
+    """A fault and its place. micro, chunk, backward: the block. seconds: None means for ever. busy: how many processes
+    share the processor of a rank that starves."""
 
     kind: str
     rank: int
@@ -73,6 +75,7 @@ class Fault:
     block: ScheduleBlock = ScheduleBlock(False, 0, 0)
     phase: str = "forward"
     seconds: float | None = None
+    busy: int = 1
 
 
 def fault(text: str, schedule: Schedule) -> Fault:
@@ -91,6 +94,7 @@ def fault(text: str, schedule: Schedule) -> Fault:
         phase = values.pop("phase", "forward")
         backward = bool(int(values.pop("backward", "0"))) or phase == "backward"
         seconds = float(values.pop("seconds")) if "seconds" in values else None
+        busy = int(values.pop("busy", "1"))
     except ValueError as error:
         raise FaultError(f"fault '{text}': {error}") from None
     if (
@@ -99,10 +103,11 @@ def fault(text: str, schedule: Schedule) -> Fault:
         or not 0 <= rank < schedule.size
         or iteration < 0
         or (seconds is not None and seconds < 0)
+        or busy < 1
     ):
         raise FaultError(
             f"fault '{text}' can't be: rank=0...{schedule.size - 1}, iteration, micro, chunk, "
-            f"phase={'|'.join(PHASES)}, backward=0|1 and seconds are what it may say"
+            f"phase={'|'.join(PHASES)}, backward=0|1, seconds and busy=1... are what it may say"
         )
     stage, block = int(schedule.places[rank, 0]), ScheduleBlock(backward, chunk, micro)
     if block not in schedule.blocks_of(stage):
@@ -115,7 +120,7 @@ def fault(text: str, schedule: Schedule) -> Fault:
         raise FaultError(f"fault '{text}': rank {rank} sends nothing after this block")
     if kind == "compute" and seconds is None:
         raise FaultError(f"fault '{text}' needs seconds")
-    return Fault(kind, rank, iteration, block, phase, seconds)
+    return Fault(kind, rank, iteration, block, phase, seconds, busy)
 
 
 def spin(seconds: float | None = None) -> None:
@@ -146,7 +151,7 @@ def happen(what: Fault) -> None:
     elif what.kind == "sleep":
         time.sleep(10**8 if what.seconds is None else what.seconds)
     elif what.kind == "starve":
-        starve(1 if what.seconds is None else int(what.seconds))
+        starve(what.busy)
     elif what.kind != "skip-recv":
         os.kill(os.getpid(), signal.SIGSTOP if what.kind == "stop" else signal.SIGKILL)
 

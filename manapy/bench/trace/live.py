@@ -247,7 +247,7 @@ CASES = (
         State.HUNG, 2, Cause.MISSING, (Phase.TRANSFER, 20, 3),
     ),
     Case(
-        "case 2, a node with too few processors", 2, "pp=2,micro=8", "starve:rank=1,iteration=20,seconds=3",
+        "case 2, a node with too few processors", 2, "pp=2,micro=8", "starve:rank=1,iteration=20,busy=3",
         State.SLOW, 1, Cause.STARVED,
     ),
 )  # fmt: skip

@@ -131,9 +131,6 @@ def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watc
     rank is called stuck, or slow for another reason. It may be late: while it starts the busy processes, they take the
     processor from it."""
     plan = "pp=2,micro=8"
-    # enough busy processes that the rank stands out even if all processes of the machine wait for processors; not so
-    # many that the tests beside this one get no time
-    busy = min(4 + 2 * int(os.getloadavg()[0]), 20)
     job = traced(
         2,
         "--schedule",
@@ -143,7 +140,7 @@ def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watc
         "--hidden",
         "256",
         "--fault",
-        f"starve:rank=1,iteration=20,seconds={busy}",
+        verdicts.starve(1),
     )
     job.wait_for("fault ")
     with verdicts.watched(tmp_path / "said", "--schedule", plan, tmp_path / "traced") as told:

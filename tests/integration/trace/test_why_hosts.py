@@ -151,7 +151,7 @@ def test_a_rank_that_waits_for_its_processor_on_the_other_host(
         "--hidden",
         "256",
         "--fault",
-        "starve:rank=1,iteration=20,seconds=60",  # until the verdict, on a busy machine
+        verdicts.starve(1),
     )
     job.wait_for("fault ")
     with verdicts.watched(tmp_path / "said", "--schedule", plan, job.dir, inside=inside(HERE)) as told:
