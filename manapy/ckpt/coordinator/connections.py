@@ -181,7 +181,7 @@ class Connections:
             self._tree.remove(node)
             for agent in (node, *behind):
                 self._on_agent_lost(agent)
-            self._on_host_lost(node.host, len(behind), sorted(node.ranks), noticed)
+            self._on_host_lost(node.host, [agent.host for agent in behind], sorted(node.ranks), noticed)
 
     async def _stays(self, below: LowerAgent, channel: Channel) -> bool:
         """Wait until an agent has come to the one above it (False), or can't get there."""
@@ -195,7 +195,7 @@ class Connections:
             if speaks.result()[0] == "STAY":
                 log.warning("host %s: its agent has not reached that of host %s", below.host, below.above.host)
                 return True
-            self._on_host_lost(below.host, 0, (), now())
+            self._on_host_lost(below.host, (), (), now())
             return False
         finally:
             leaves.cancel()
@@ -232,7 +232,7 @@ class Connections:
             self._on_agent_lost(below)
             noticed, _, ranks = line.partition(" ")
             lost = [rank for rank in decode_ranks(ranks) if rank in below.above.ranks]
-            self._on_host_lost(below.host, 0, lost, below.above.time.here(int(noticed)))
+            self._on_host_lost(below.host, (), lost, below.above.time.here(int(noticed)))
 
     def _on_own_line(self, agent: HostAgent, line: str) -> bool:
         """A line of an agent about its host. False: it is about something else."""
@@ -272,13 +272,15 @@ class Connections:
             else:
                 self._on_rank_line(self._ranks.known[number], kind, fields, line)
 
-    def _on_host_lost(self, host: str, behind: int, lost: Sequence[int], noticed: int) -> None:
+    def _on_host_lost(self, host: str, behind: Sequence[str], lost: Sequence[int], noticed: int) -> None:
         """The connection with an agent has ended: its ranks can't be saved or ended through it any more. ``behind``:
-        the number of hosts that were connected through it; ``lost``: the ranks of them all; ``noticed``: when."""
+        the hosts that were connected through it; ``lost``: the connected ranks of them all; ``noticed``: when."""
         if (lost or not self._ranks.all_came) and not self._ranks.over.is_set():
-            hosts = f", and {behind} other host{'s' * (behind > 1)} connected through it" if behind else ""
+            others = f"{len(behind)} other host{'s' * (len(behind) > 1)}"
+            hosts = f", and {others} connected through it" if behind else ""
             ranks = f", and {name_ranks(lost)} with {'them' if behind else 'it'}" if lost else ""
             reason = f"host {host} is lost{hosts}{ranks}: its agent has ended"
             log.error("%s", reason)
             self._flow.fail(reason)
             self._ranks.lose(host, list(lost), reason, noticed)
+        self._ranks.on_agents_lost({host, *behind})

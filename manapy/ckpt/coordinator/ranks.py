@@ -7,8 +7,8 @@ Invariants
     they get KILL, so that none waits for ever for the dead rank.
  3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank.
     So does a rank of several processes, when another of them speaks for it (lowerhalf/tree). The rank is dead when its
-    process is dead, or when it has not returned within EXEC_SECONDS. A process that it has forked before the exec may
-    hold that connection open: then the next HELLO of the same process ends it.
+    process is dead, when the agent of its host is lost, or when it has not returned within EXEC_SECONDS. A process
+    that it has forked before the exec may hold that connection open: then the next HELLO of the same process ends it.
  4. Failures are ordered by when the rank's own host has noticed them, in the clock of this host (peer_time.py): the
     loss of the connection, or DONE with an error. The coordinator hears of them later if the host is another one. By
     then mpirun may have killed a rank of this host.
@@ -265,6 +265,8 @@ class Ranks:
         self._await_return(rank, EXEC_SECONDS)
 
     def _await_return(self, rank: Rank, seconds: float) -> None:
+        if self.killed:  # it has ended because it was told to
+            seconds = min(seconds, LOOK_SECONDS)
         if seconds <= 0 or (rank.here and not processes.is_alive(rank.pid)):
             self._on_gone(rank)
         elif not rank.gone and self.known[rank.number] is rank:
@@ -287,6 +289,13 @@ class Ranks:
             if rank.connected and not rank.done:
                 self._disconnect(rank, noticed)
             self._on_gone(rank, reason)
+
+    def on_agents_lost(self, hosts: Collection[str]) -> None:
+        """The agents of these hosts are lost: nobody tells any more that processes there have ended, and no rank that
+        has lost its connection comes back through them."""
+        for rank in list(self.known.values()) if self._gone < len(self.known) else ():
+            if not rank.connected and rank.host in hosts:
+                self._on_gone(rank)
 
     def _disconnect(self, rank: Rank, noticed: int) -> None:
         rank.connected = False

@@ -5,6 +5,7 @@ the others."""
 from __future__ import annotations
 
 import asyncio
+import os
 import contextlib
 import re
 import socket
@@ -28,6 +29,7 @@ from manapy.ckpt.node.peer import Poll
 from manapy.ckpt.store import job
 
 HOST = socket.gethostname()
+NEVER = 1e6
 PHASES = ["CHECK", "INTENT", "TARGETS", "FREEZE", "STOP", "DRAIN", "WRITE"]
 Test = Callable[[FakeJob], Awaitable[None]]
 
@@ -72,6 +74,32 @@ def test_the_agent_above_is_lost(tmp_path: Path, kind: str) -> None:
         assert job.read(fake.dir).state == "failed" and not fake.published() and not fake.temporary()
 
     play(tmp_path, test, agents=3)
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_lost_soon_after_the_connection_of_its_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: bool
+) -> None:
+    """A whole step is killed, its agents among its processes. Nobody tells that the process of the rank has ended."""
+    monkeypatch.setattr(ranks, "EXEC_SECONDS", NEVER)
+    monkeypatch.setattr(ranks.Rank, "here", False)
+    monkeypatch.setattr("manapy.ckpt.node.agent.os.pidfd_open", lambda _: os.eventfd(0))  # it lives
+
+    async def test(fake: FakeJob) -> None:
+        lost = fake.ranks[2 if below else 1]
+        for rank in fake.ranks:
+            rank.host = HOST if rank is lost else "elsewhere"
+        await fake.join(*fake.ranks)
+        lost.die()
+        await fake.until(lambda: not fake.coordinator.ranks.known[lost.number].connected)
+        assert not fake.coordinator.ranks.known[lost.number].gone
+        fake.leaders[lost.number - 1].socket.shutdown(socket.SHUT_RDWR)
+        await fake.until(lambda: fake.coordinator.ranks.known[lost.number].gone)
+        await fake.ranks[0].until("KILL")
+        await fake.task
+        assert job.read(fake.dir).record["first_failure"]["rank"] == lost.number
+
+    play(tmp_path, test, agents=3, connect=False)
 
 
 def test_an_agent_is_lost_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
