@@ -110,7 +110,9 @@ def test_refused_before_anything_stops(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[1].act["CHECK"] = "REFUSED {epoch} descriptor%207%20is%20a%20socket"
         assert await fake.checkpoint() == "RESULT failed rank 1: descriptor 7 is a socket"
-        assert all(rank.kinds() == ["CHECK"] for rank in fake.ranks)
+        for rank in fake.ranks:
+            await rank.until("CHECK")
+            assert rank.kinds() == ["CHECK"]
         assert not fake.temporary() and not fake.published()
         fake.ranks[1].act.clear()
         assert "ok" in await fake.checkpoint()
@@ -180,7 +182,9 @@ def test_rank_comes_back_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_rank_comes_back_while_ranks_are_checked(tmp_path: Path, progress: None, answered: bool) -> None:
+def test_rank_comes_back_while_ranks_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: None, answered: bool
+) -> None:
     """A rank that execs, or hands over to a child, gets CHECK again: its answer was that of another process."""
 
     async def test(fake: FakeJob) -> None:
@@ -198,6 +202,7 @@ def test_rank_comes_back_while_ranks_are_checked(tmp_path: Path, progress: None,
         fake.ranks[2].send("CHECKED 1")
         assert (await command.end())[-1] == f"RESULT ok {fake.dir}/ckpt-000001"
 
+    monkeypatch.setattr(ranks, "EXEC_SECONDS", NEVER)
     play(tmp_path, test)
 
 

@@ -16,7 +16,7 @@ from manapy.ckpt.coordinator.nodes import NodeChannel
 from manapy.ckpt.peer_time import UNSURE, now
 from manapy.ckpt.store import job
 
-HOUR = 3_600_000_000
+MINUTE, HOUR = 60_000_000, 3_600_000_000
 Test = Callable[[FakeJob], Awaitable[None]]
 
 
@@ -88,8 +88,7 @@ def test_noticed_earlier_but_known_later(tmp_path: Path, differs: int, end: str,
     async def test(fake: FakeJob) -> None:
         agent = await FakeAgent(fake, differs).start()
         agent.say_time(delay=HOUR)
-        noticed = agent.time()
-        await asyncio.sleep(0.05)
+        noticed = agent.time() - MINUTE
         agent.say_time(delay=HOUR)
         await dies(fake)
         await agent.fails(end, noticed)

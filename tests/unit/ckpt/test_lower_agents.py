@@ -34,6 +34,12 @@ PHASES = ["CHECK", "INTENT", "TARGETS", "FREEZE", "STOP", "DRAIN", "WRITE"]
 Test = Callable[[FakeJob], Awaitable[None]]
 
 
+@pytest.fixture(autouse=True)
+def times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of ranks, which do not end, are not waited for."""
+    monkeypatch.setattr(ranks, "LOOK_SECONDS", 0.2)
+
+
 def play(directory: Path, test: Test, **settings: Any) -> None:
     async def run() -> None:
         async with fake_job(directory / "job", ranks=4, **settings) as fake, asyncio.timeout(2 * PATIENCE):
