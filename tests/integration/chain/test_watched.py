@@ -52,8 +52,10 @@ def evidence(job: Run, attempt: int) -> Path:
 
 
 def test_a_stopped_rank(job: Run, undisturbed: bytes) -> None:
-    """It is ended after the patience, with evidence. The job continues, and its result is right."""
-    job.run("--interval", "1s", "--patience", PATIENCE, command=heat())
+    """It is ended after the patience, with evidence. The job continues, and its result is right.
+
+    The states of processes are not in the copy of the recording: it must be long enough to show the rank as late."""
+    job.run("--interval", "1s", "--patience", "8s", command=heat())
     job.wait_for_event("checkpoint", 2)
     os.kill(job.pids()[1], signal.SIGSTOP)
     hung = job.wait_for_event("hung")
