@@ -177,9 +177,10 @@ class Connections:
         finally:
             noticed = now()
             self._nodes.discard(node)
-            behind: list[HostAgent] = [*self._tree.below(node)]
+            behind = self._tree.below(node)
+            lost: list[HostAgent] = [node, *behind]
             self._tree.remove(node)
-            for agent in (node, *behind):
+            for agent in lost:
                 self._on_agent_lost(agent)
             self._on_host_lost(node.host, [agent.host for agent in behind], sorted(node.ranks), noticed)
 
