@@ -441,7 +441,7 @@ class Coordinator:
     async def _prune_now(self) -> None:
         try:
             with explained(CheckpointError, self.dir):
-                await asyncio.to_thread(publish.prune, self.dir, self.settings.keep)
+                await asyncio.to_thread(publish.prune, self.dir, self.settings.keep, self.storage.copying)
         except ManapyError as error:
             log.error("deleting old checkpoints: %s", error)
         await self.storage.tidy()

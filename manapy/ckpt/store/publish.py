@@ -556,15 +556,16 @@ def _temporary_in(where: Path) -> list[Path]:
     return []
 
 
-def prune(directory: Path, keep: int) -> list[Path]:
+def prune(directory: Path, keep: int, also: Sequence[Path] = ()) -> list[Path]:
     """Delete all checkpoints except the ``keep`` newest that are not dropped, newer ones, the one that `latest` names,
-    the newest one that survives the loss of any host, and what these need. Returns the deleted paths. Raises OSError;
-    ManifestError, before anything is deleted, if nobody can find out now what is needed (invariant 8)."""
+    the newest one that survives the loss of any host, those of ``also``, and what these need. Returns the deleted
+    paths. Raises OSError; ManifestError, before anything is deleted, if nobody can find out now what is needed
+    (invariant 8)."""
     found = [path for _, path in existing(directory)]
     oldest = [path for path in found if is_checkpoint(path) and not is_dropped(path)][-keep:][:1]
     older = found[: found.index(oldest[0])] if oldest else []
     try:
-        kept = [*found[len(older) :], directory / "latest", *_newest_shared(found)]
+        kept = [*found[len(older) :], directory / "latest", *_newest_shared(found), *also]
         needed = {real for path in kept for real in chain(path, strict=True)}
     except ManifestError as error:
         raise ManifestError(f"{error}: nothing was deleted, because other checkpoints may be needed") from error

@@ -11,6 +11,9 @@ Invariants
  3. Local storage keeps the newest checkpoint, those that are nowhere else, and what these need. An image is deleted
     there after the record of its checkpoint no longer names the local level.
  4. What a checkpoint needs is copied before it.
+ 5. While a checkpoint is copied, neither it nor what it needs is deleted, however many newer ones there are: if a copy
+    takes longer than the time between two checkpoints, none would ever be complete. Those that only wait for their
+    copies may be deleted, so that local storage does not fill up.
 """
 
 from __future__ import annotations
@@ -90,6 +93,7 @@ class Storage:
         self.rewriting = asyncio.Lock()  # held while images are copied to the shared level, or folded
         self._fresh = asyncio.Event()  # a checkpoint was published since the last flush
         self._due: list[Path] = []  # those that were published since then
+        self.copying: tuple[Path, ...] = ()  # those that are being copied, or will be next (invariant 5)
         self._tasks = Tasks(log)
 
     # ---- a new checkpoint
@@ -208,17 +212,22 @@ class Storage:
         an empty text. Raises nothing: the ranks may wait (invariant 2 of flow.py)."""
         if self._root is None or self._every == NEVER:
             return ""
-        async with self.rewriting:
-            try:
+        self.copying = (*self.copying, checkpoint)
+        try:
+            async with self.rewriting:
                 with explained(CheckpointError, checkpoint):
                     for each in reversed(await asyncio.to_thread(publish.chain, checkpoint, strict=True)):
                         await self._flush(each)
                 await self.tidy()
-            except Exception as error:
-                log.error("%s: not copied: %s", checkpoint, error, exc_info=not isinstance(error, ManapyError))
-                if not publish.may_exist(checkpoint):  # it was deleted meanwhile
-                    return ""
-                return f"{checkpoint} stays on local storage only: {error}"
+        except Exception as error:
+            log.error("%s: not copied: %s", checkpoint, error, exc_info=not isinstance(error, ManapyError))
+            if not publish.may_exist(checkpoint):  # it was deleted before
+                return ""
+            return f"{checkpoint} stays on local storage only: {error}"
+        finally:
+            waiting = list(self.copying)
+            waiting.remove(checkpoint)
+            self.copying = tuple(waiting)
         return ""
 
     async def _flush(self, checkpoint: Path) -> None:

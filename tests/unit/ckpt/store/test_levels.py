@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import socket
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -244,6 +246,34 @@ def test_no_failure_ends_copying(job: Path, root: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "is_file", fail if isinstance(error, OSError) else Path.is_file)
     asyncio.run(copied())
     assert len(said) == 3 and all(text.startswith(f"{path} stays on local storage only: ") for text in said)
+
+
+def test_checkpoint_that_is_being_copied_stays(job: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that takes longer than the time between two checkpoints becomes complete, although only one is kept."""
+    begun, go_on, real = threading.Event(), threading.Event(), local.perform
+
+    def perform(verb: str, words: Sequence[str]) -> list[str]:
+        if verb == "flush":
+            begun.set()
+            assert go_on.wait(60)
+        return real(verb, words)
+
+    monkeypatch.setattr(local, "perform", perform)
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    first = take(job, root)
+
+    async def copied() -> None:
+        storage = Storage(job, SECRET, root.parent, 0.0, Policy(), None, print)
+        copying = asyncio.ensure_future(storage.flush(first))
+        assert await asyncio.to_thread(begun.wait, 60)
+        others = [await asyncio.to_thread(take, job, root) for _ in range(2)]
+        assert publish.prune(job, 1, storage.copying) == others[:1], "one that only waits for its copy"
+        go_on.set()
+        assert await copying == "" and storage.copying == ()
+
+    asyncio.run(copied())
+    assert publish.read_manifest(first).levels.shared
+    assert publish.prune(job, 1) == [], "the newest one at the shared level"
 
 
 def test_foreign_directory(job: Path, root: Path) -> None:
