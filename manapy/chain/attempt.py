@@ -172,7 +172,7 @@ class Attempt:
         self.watch = watch
         self.say = say
         self.env = {**env, "MANAPY_CHAIN": str(chain.dir), "MANAPY_CHAIN_ATTEMPT": str(attempt)}
-        self.measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
+        self.measured, self._copy = timing.measured(chain.events("checkpoint"))
         self._child = 0
         self._code: int | None = None  # the script's exit code, once it has ended
         self._code_since = 0.0
@@ -235,13 +235,14 @@ class Attempt:
             if self._at_once:
                 return Outcome("expired", reason="interrupted twice")
             now = time.time()
-            lead = timing.lead(self.measured, (look.deadline or now) - begin, self.policy.margin)
+            lead = timing.lead(self.measured, (look.deadline or now) - begin, self.policy.margin, self._copy)
             leave = self._leave or look.leave
             early = bool(leave)
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
             live = self._live()
+            self._note_copies(live)
             if (lost := self._lost(live)) is not None:
                 return lost
             self._note_running()
@@ -510,20 +511,7 @@ class Attempt:
                 continue
             for which, result, seconds in zip(save.jobs, save.results, save.seconds, strict=True):
                 if isinstance(result, Path):
-                    try:
-                        size = publish.read_manifest(result).file_bytes
-                    except ManifestError as error:  # it is published all the same
-                        self.say(f"the size of a new checkpoint cannot be read ({error})")
-                        size = 0
-                    self.chain.append(
-                        "checkpoint",
-                        self.attempt,
-                        path=str(result),
-                        seconds=round(seconds, 3),
-                        bytes=size,
-                        cause=save.cause,
-                    )
-                    self.measured.append(seconds)
+                    self._note_checkpoint(save, which, result, seconds)
                 elif result:
                     self._held.discard(which.dir)
                     self.chain.append(
@@ -536,6 +524,36 @@ class Attempt:
             gone = self._save.gone
             self._gone = {} if gone is None else {gone: self._gone.get(gone, 0) + 1}
             self._save = None
+
+    def _note_checkpoint(self, save: _Save, which: job.Job, path: Path, seconds: float) -> None:
+        """Record a new checkpoint. ``seconds`` have passed until the answer: the last one is copied before that, others
+        after it."""
+        size, copied = 0, False
+        try:
+            manifest = publish.read_manifest(path)
+            size, copied = manifest.file_bytes, manifest.levels.shared
+        except ManifestError as error:  # it is published all the same
+            self.say(f"the size of a new checkpoint cannot be read ({error})")
+        copies = steps.copies(job.readable([which.dir]))
+        if save.then == "hold" and copied:
+            seconds = max(seconds - sum(copy or 0.0 for copy in copies), 0.0)
+        self.chain.append(
+            "checkpoint",
+            self.attempt,
+            path=str(path),
+            seconds=round(seconds, 3),
+            bytes=size,
+            cause=save.cause,
+            **({"flush": copies[0]} if copies else {}),
+        )
+        self.measured.append(seconds)
+
+    def _note_copies(self, live: Sequence[job.Job]) -> None:
+        """How long does a copy from local storage take? Each job says that of its last one. The jobs make the last ones
+        at the same time."""
+        if copies := steps.copies(live):
+            timed = [copy for copy in copies if copy is not None]
+            self._copy = max(timed) if timed else self._copy or None
 
     def _fallback(self) -> str:
         taken = self.chain.events("checkpoint")

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ckpt.store import publish
+from ..ckpt.store import levels, publish
 from . import steps
 from .record import Chain, Event
 
@@ -73,9 +73,21 @@ def lost(chain: Chain) -> Event | None:
 def _taken(chain: Chain, attempt: int) -> int:
     """How many checkpoints an attempt took: by the chain, --interval of manapy-launch, the program or the user. Those
     of the chain count also after they were pruned."""
+    return max(len(chain.events("checkpoint", attempt)), len(_there(chain, attempt)))
+
+
+def _there(chain: Chain, attempt: int) -> list[publish.Checkpoint]:
+    """The checkpoints of an attempt that exist."""
     begin, end = span(chain, attempt)
-    there = [found for step in chain.steps(attempt) for found in publish.checkpoints(Path(step["dir"]))]
-    return max(len(chain.events("checkpoint", attempt)), sum(begin <= found.manifest.time <= end for found in there))
+    found = [each for step in chain.steps(attempt) for each in publish.checkpoints(Path(step["dir"]))]
+    return [each for each in found if begin <= each.manifest.time <= end]
+
+
+def _only_local(chain: Chain, attempt: int) -> bool:
+    """Has none of an attempt's checkpoints reached the job directory, although they are to be copied there? Others may
+    continue the same program on its nodes, but perhaps the next attempt has other nodes."""
+    there = _there(chain, attempt)
+    return bool(there) and all(levels.awaits_copy(each.manifest.record) for each in there)
 
 
 def came_further(chain: Chain, attempt: int) -> bool:
@@ -83,9 +95,9 @@ def came_further(chain: Chain, attempt: int) -> bool:
 
     Also true if the attempt did not get the time that it was promised, or was stopped by the user.
     """
-    if any(end["how"] in ("yielded", "taken", "stopped") for end in chain.events("end", attempt)) or _taken(
-        chain, attempt
-    ):
+    if any(end["how"] in ("yielded", "taken", "stopped") for end in chain.events("end", attempt)):
+        return True
+    if _taken(chain, attempt) and not _only_local(chain, attempt):
         return True
     return any(
         step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.steps(attempt)
@@ -146,8 +158,9 @@ def refusal(chain: Chain, limits: Limits) -> str:
     failed = all(end["how"] in FAILED for end in ends[-limits.stuck :])  # limited by ``crashes``
     if ran >= limits.stuck and not failed and not any(came_further(chain, number) for number in last):
         why = ends[-1]["reason"] if ends else ""
+        taken = any(_taken(chain, number) for number in last)
         return (
-            f"no progress in {limits.stuck} attempts in a row: no checkpoint was taken and no step "
-            f"ended{f' ({why})' if why else ''}"
+            f"no progress in {limits.stuck} attempts in a row: no checkpoint was "
+            f"{'copied to the job directory' if taken else 'taken'} and no step ended{f' ({why})' if why else ''}"
         )
     return ""

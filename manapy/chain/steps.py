@@ -133,6 +133,12 @@ def current(step: Event) -> job.Job | None:
     return found if found.started >= step["time"] else None
 
 
+def copies(jobs: Sequence[job.Job]) -> list[float | None]:
+    """The seconds of the last copy from local storage to the job directory, of each job that makes such copies; None:
+    none is complete yet."""
+    return [which.record["flush_seconds"] for which in jobs if "flush_seconds" in which.record]
+
+
 def newest(chain: Chain) -> job.Job:
     """The job of the step that was begun last. Raises JobError if no step has one."""
     for step in reversed(chain.events("step")):

@@ -6,7 +6,8 @@ Pure functions; all times in seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 MARGIN = 1.5  # a checkpoint may take so much longer than the slowest of the last three
 SETTLE = 5.0  # seconds to stop the job and to request the next allocation
@@ -17,14 +18,22 @@ ASSUMED_LEAST = 1800.0  # between two checkpoints then: nobody has said how many
 START = 10.0  # seconds until a program can be checkpointed at the earliest
 
 
-def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> float:
-    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took ``measured``.
+def measured(checkpoints: Sequence[Mapping[str, Any]]) -> tuple[list[float], float | None]:
+    """What the events of a chain's checkpoints say: the seconds that each took, and those of the last copy from local
+    storage to the job directory. 0: none is made; None: none was complete then."""
+    return [float(event["seconds"]) for event in checkpoints], (checkpoints[-1].get("flush", 0.0) if checkpoints else 0)
 
-    Without measurements the time of a checkpoint is estimated. If possible, half of the allocation remains for work.
+
+def lead(measured: Sequence[float], whole: float, margin: float = MARGIN, copy: float | None = 0.0) -> float:
+    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took ``measured``.
+    ``copy``: seconds for which the last one is copied before its ranks end; None: nobody knows yet.
+
+    What was not measured is estimated. If possible, half of the allocation remains for work.
     """
     if measured:
-        takes = margin * max(measured[-3:])
-        return max(min(takes + SETTLE, whole / 2), takes)
+        takes = margin * (max(measured[-3:]) + (copy or 0.0))
+        known = max(min(takes + SETTLE, whole / 2), takes)
+        return known if copy is not None else max(known, lead((), whole))
     return min(max(UNKNOWN_SHARE * whole, UNKNOWN_MIN), UNKNOWN_MAX, whole / 2)
 
 

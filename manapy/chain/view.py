@@ -140,10 +140,12 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
     rows = attempts(chain)
     last = rows[-1] if rows else None
     taken = [event for row in rows for event in row.checkpoints]
-    measured = [float(event["seconds"]) for event in taken]
+    measured, copy = timing.measured(taken)
     running = last is not None and last.how == "running"
     deadline = last.deadline if running and last is not None else None
-    lead = timing.lead(measured, deadline - last.begin, margin) if deadline is not None and last is not None else None
+    lead = None
+    if deadline is not None and last is not None:
+        lead = timing.lead(measured, deadline - last.begin, margin, copy)
     met = {event["step"]: event for event in chain.events("step")}
     fates = {number: steps.fate(Path(event["dir"])) for number, event in met.items()}
     return {

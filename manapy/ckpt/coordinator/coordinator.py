@@ -165,7 +165,9 @@ class Coordinator:
         self.init = InitWatch(self.ranks)
         self.requests = Requests()
         self._later_stop = LaterStop(
-            self.requests, lambda: self.flow.took, lambda: self.flow.controller.finishing or self.ranks.over.is_set()
+            self.requests,
+            lambda: self.flow.took + self.storage.copy_seconds,
+            lambda: self.flow.controller.finishing or self.ranks.over.is_set(),
         )
         self.tickets = CheckpointCalls(settings.ranks, self.requests)
         self.record: dict[str, Any] = {}
@@ -256,6 +258,7 @@ class Coordinator:
         log.info("the job has ended: %s", self.state)
 
     def _load(self) -> None:
+        self.storage.on_copied = self._write_record
         self.record = job.read(self.dir).record
         known.note(self.dir)
         if left := publish.clean(self.dir):
@@ -265,6 +268,8 @@ class Coordinator:
             path, manifest = found[-1]
             self._last = Published(path, manifest.time, manifest.file_bytes)
             self.flow.took = max(entry.seconds for entry in manifest.ranks)
+            copied = [held.record["flush_seconds"] for _, held in found if "flush_seconds" in held.record]
+            self.storage.took = copied[-1] if copied else None
         self.record["run"] = os.urandom(8).hex() if self.settings.resume is None else None
         if self.settings.resume is not None:  # the launcher names the checkpoint; show the program instead
             with contextlib.suppress(publish.ManifestError):
@@ -294,6 +299,8 @@ class Coordinator:
         hosts = sorted({rank.host for rank in self.ranks.known.values()})
         state = self._noted if self._noted and self.state in job.LIVE else self.state
         self.record |= {"state": state, "changed": round(time.time(), 3), "hosts": hosts}
+        if self.storage.copies:
+            self.record["flush_seconds"] = self.storage.took
         try:
             job.write(self.dir, self.record)
         except OSError as error:

@@ -17,14 +17,15 @@ from ...core.errors import CheckpointError
 from .flow import Published
 from .requests import Requests
 
-LEAD_FACTOR, LEAD_SECONDS = 2.0, 10.0  # of the last checkpoint's time, and more: how long before TIME it begins
+LEAD_FACTOR, LEAD_SECONDS = 2.0, 10.0  # of the time of took(), and more: how long before TIME it begins
 TAKEN_BACK = "the order to end the job was withdrawn"
 LOOK_SECONDS = 1.0  # between looks at how long the last checkpoint took
 RETRY_SECONDS = 5.0  # after a failure
 
 
 class LaterStop:
-    """The order. ``took()``: the seconds of the last checkpoint. ``over()``: is the job finishing?"""
+    """The order. ``took()``: the seconds of the last checkpoint, and of a copy to the shared level if the final one
+    is copied, too. ``over()``: is the job finishing?"""
 
     def __init__(self, requests: Requests, took: Callable[[], float], over: Callable[[], bool]) -> None:
         self._requests, self._took, self._over = requests, took, over

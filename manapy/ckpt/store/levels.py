@@ -7,7 +7,8 @@ The manifest is always in JOB/ckpt-000007. It says which levels hold images:
 
     "levels": {"local": "DIR/manapy-<hash>", "shared": true, "partner": false, "code": {...}, "apart": true}
 
-Without this record, all images are at the shared level. "code" and "apart" may be missing.
+Without this record, all images are at the shared level. "code" and "apart" may be missing. Beside "levels", "flush"
+says whether the images are to be copied to the shared level, and "flush_seconds" how long that took.
 
 <hash> is that of the job directory's path, so jobs can share DIR.
 
@@ -71,6 +72,12 @@ def read(manifest: Mapping[str, Any]) -> Levels:
         return Levels()
     held = Levels(**manifest["levels"])
     return held._replace(code=Code(**held.code)) if isinstance(held.code, dict) else held
+
+
+def awaits_copy(manifest: Mapping[str, Any]) -> bool:
+    """Is it on local storage only, although it is to be copied to the shared level (--flush)? Raises TypeError if the
+    record is damaged."""
+    return not read(manifest).shared and bool(manifest.get("flush"))
 
 
 def root(storage: Path, job: Path) -> Path:

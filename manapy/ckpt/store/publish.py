@@ -468,9 +468,10 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
     return final
 
 
-def relevel(checkpoint: Path, held: Levels, secret: bytes) -> None:
-    """Replace the record of a published checkpoint: these levels hold its images now. Raises ManifestError, OSError."""
-    _replace_record(checkpoint, {**read_manifest(checkpoint).record, "levels": held.record()}, secret)
+def relevel(checkpoint: Path, held: Levels, secret: bytes, **also: Any) -> None:
+    """Replace the record of a published checkpoint: these levels hold its images now; ``also``: what else it says from
+    now on. Raises ManifestError, OSError."""
+    _replace_record(checkpoint, {**read_manifest(checkpoint).record, "levels": held.record(), **also}, secret)
     levels.mark(checkpoint, held)
 
 

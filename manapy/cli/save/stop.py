@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=moment,
         help=(
             "end the job before TIME, such as 18:30 or 2026-11-27T18:30: its final checkpoint begins ten seconds, and "
-            "twice the duration of the last checkpoint, before TIME"
+            "twice the duration of the last checkpoint (with --local also of its copy to the job directory), before "
+            "TIME"
         ),
     )
     when.add_argument("--cancel", action="store_true", help="withdraw --next or --before")

@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fake_slurm
+import images
 import pytest
 from fake_slurm import FakeSlurm
 from histories import History
-from manapy.chain import contact, timing
-from manapy.chain.attempt import AllocationState, Attempt, Outcome, Policy, Watch
+from manapy.chain import contact, steps, timing
+from manapy.chain.attempt import _Save, AllocationState, Attempt, Outcome, Policy, Watch
 from manapy.chain.run import UserWatch
 from manapy.chain.slurm import Allocation
 from manapy.ckpt import command
@@ -148,6 +149,35 @@ def test_manifest_that_cannot_be_read(history: History, monkeypatch: pytest.Monk
     saved = [(Path(event["path"]).name, event["bytes"]) for event in history.chain.events("checkpoint")]
     assert saved == [("ckpt-000001", 0)]
     assert any("the size of a new checkpoint cannot be read" in line for line in run.said), run.said
+
+
+def test_copy_that_ends_before_the_ranks_do(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last checkpoint is copied from local storage, and its allocation is left so much earlier."""
+    times = iter([100.0, 160.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(times, 160.0))
+
+    def hold(which: job.Job, then: str) -> Path:
+        path = images.checkpoint(which.dir, 1, 1)
+        job.write(which.dir, {**which.record, "state": "checkpointed", "flush_seconds": 50.0})
+        return path
+
+    monkeypatch.setattr(command, "checkpoint", hold)
+    run = Run(history)
+    run.step(port=1, flush_seconds=None)
+    found = steps.current(history.chain.steps()[0])
+    assert found is not None
+    run.attempt._note_copies([found])
+    assert run.attempt._copy is None, "nobody knows yet"
+    save = _Save("the end", "hold", jobs=[found])
+    run.attempt._work(save)
+    run.attempt._final = save
+    run.attempt._collect()
+    event = history.chain.events("checkpoint")[0]
+    assert (event["seconds"], event["flush"]) == (10.0, 50.0)
+    assert timing.measured([event]) == (run.attempt.measured, 50.0)
+    found = found.again()
+    run.attempt._note_copies([found])
+    assert run.attempt._copy == 50.0
 
 
 def test_checkpoint_that_takes_too_long(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

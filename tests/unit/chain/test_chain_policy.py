@@ -8,6 +8,8 @@ from histories import History
 from manapy.chain import policy
 from manapy.chain.policy import Limits
 from manapy.chain.record import Chain
+from manapy.ckpt.store import publish
+from manapy.ckpt.store.levels import Levels
 
 
 def step(history: History, number: int, verdict: str = "new", state: str | None = None, **job: object) -> None:
@@ -94,6 +96,29 @@ def test_no_progress(history: History) -> None:
     assert policy.refusal(history.chain, Limits()) == ""
     history.attempt("lost")
     assert policy.refusal(history.chain, Limits()).startswith("no progress")
+
+
+@pytest.mark.parametrize(
+    ("flush", "shared", "further"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+def test_checkpoints_on_local_storage(history: History, flush: bool, shared: bool, further: bool) -> None:
+    """An allocation takes them with it, unless they are copied to the job directory."""
+    for attempt in range(2):
+        history.begin()
+        where = history.job(1, "checkpointed")
+        history.step(where)
+        path = images.checkpoint(where, 1, attempt + 1)
+        publish.relevel(path, Levels("/nvme", shared), bytes(32), flush=flush)
+        history.checkpoint(path=str(path))
+        history.end("left")
+    assert all(policy.came_further(history.chain, attempt) == further for attempt in (1, 2))
+    why = policy.refusal(history.chain, Limits())
+    assert ("no checkpoint was copied to the job directory and no step ended" in why) != further
+    history.begin()
+    history.step(where)
+    images.checkpoint(where, 1, 3)
+    history.end("crashed")
+    assert policy.refusal(history.chain, Limits()) == ""
 
 
 def test_stops_of_the_user(history: History) -> None:

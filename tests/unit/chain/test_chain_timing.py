@@ -31,6 +31,19 @@ def test_only_the_last_three_count(measured: list[float], old: float) -> None:
         assert timing.lead([old, *measured], 100) == timing.lead(measured, 100)
 
 
+@given(measured, st.floats(0, 1e4), st.floats(1, 1e6))
+def test_lead_holds_the_copy_to_the_job_directory(measured: list[float], copy: float, whole: float) -> None:
+    assert timing.lead(measured, whole, copy=copy) >= timing.MARGIN * (max(measured[-3:]) + copy)
+    unknown = timing.lead(measured, whole, copy=None)
+    assert unknown >= timing.lead(measured, whole) and unknown >= timing.lead([], whole)
+
+
+def test_what_a_history_says_of_copies() -> None:
+    assert timing.measured([]) == ([], 0)
+    assert timing.measured([{"seconds": 2, "flush": 9.0}, {"seconds": 3}]) == ([2.0, 3.0], 0)
+    assert timing.measured([{"seconds": 2}, {"seconds": 3, "flush": None}]) == ([2.0, 3.0], None)
+
+
 @given(st.floats(0.1, 1e7))
 def test_unmeasured_lead_leaves_time_for_work(whole: float) -> None:
     assert 0 < timing.lead([], whole) <= min(whole / 2, timing.UNKNOWN_MAX)

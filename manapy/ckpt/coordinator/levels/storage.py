@@ -94,6 +94,9 @@ class Storage:
         self._fresh = asyncio.Event()  # a checkpoint was published since the last flush
         self._due: list[Path] = []  # those that were published since then
         self.copying: tuple[Path, ...] = ()  # those that are being copied, or will be next (invariant 5)
+        self.on_copied: Callable[[], None] = lambda: None  # a checkpoint was copied
+        self.took: float | None = None  # seconds of the last complete copy, of this run or an earlier one
+        self._since = 0.0  # when the copy in progress began; 0: there is none
         self._tasks = Tasks(log)
 
     # ---- a new checkpoint
@@ -107,7 +110,19 @@ class Storage:
 
     def record(self) -> dict[str, Any]:
         """Return the entry of the manifest that names the levels."""
-        return {"levels": self.levels.record()} if self._root is not None else {}
+        return {"levels": self.levels.record(), "flush": self.copies} if self._root is not None else {}
+
+    @property
+    def copies(self) -> bool:
+        """Are checkpoints copied from local storage to the shared level?"""
+        return self._root is not None and self._every != NEVER
+
+    @property
+    def copy_seconds(self) -> float:
+        """How long a copy takes: as long as the last one, or as the one in progress has taken until now. 0 if nothing
+        is known, or nothing is copied."""
+        present = time.monotonic() - self._since if self._since else 0.0
+        return max(self.took or 0.0, present) if self.copies else 0.0
 
     async def check(self, hosts: Sequence[str]) -> None:
         """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError if not; tells the
@@ -197,7 +212,7 @@ class Storage:
     async def serve(self) -> None:
         """Copy checkpoints to the shared level: each one, or from time to time the newest one."""
         last = 0.0
-        while self._root is not None and self._every != NEVER:
+        while self.copies:
             await self._fresh.wait()
             await asyncio.sleep(max(0.0, last + self._every - time.monotonic()) if last else 0.0)
             self._fresh.clear()
@@ -210,14 +225,18 @@ class Storage:
     async def flush(self, checkpoint: Path) -> str:
         """Copy a checkpoint to the shared level now, unless copies are off. Returns why it could not be copied, or
         an empty text. Raises nothing: the ranks may wait (invariant 2 of flow.py)."""
-        if self._root is None or self._every == NEVER:
+        if not self.copies:
             return ""
         self.copying = (*self.copying, checkpoint)
         try:
             async with self.rewriting:
-                with explained(CheckpointError, checkpoint):
-                    for each in reversed(await asyncio.to_thread(publish.chain, checkpoint, strict=True)):
-                        await self._flush(each)
+                self._since = time.monotonic()
+                try:
+                    with explained(CheckpointError, checkpoint):
+                        for each in reversed(await asyncio.to_thread(publish.chain, checkpoint, strict=True)):
+                            await self._flush(each)
+                finally:
+                    self._since = 0.0
                 await self.tidy()
         except Exception as error:
             log.error("%s: not copied: %s", checkpoint, error, exc_info=not isinstance(error, ManapyError))
@@ -242,11 +261,14 @@ class Storage:
                 await asyncio.to_thread(discard, checkpoint / folder)
             raise
         log.info("copied %s to the job directory", checkpoint)
+        took = round(time.monotonic() - self._since, 3)  # with what it needs
         with explained(CheckpointError, checkpoint):
-            await asyncio.to_thread(self._note_copied, checkpoint, manifest)
+            await asyncio.to_thread(self._note_copied, checkpoint, manifest, took)
+        self.took = took
+        self.on_copied()
 
-    def _note_copied(self, checkpoint: Path, manifest: Manifest) -> None:
-        publish.relevel(checkpoint, manifest.levels._replace(shared=True), self._secret)
+    def _note_copied(self, checkpoint: Path, manifest: Manifest, took: float) -> None:
+        publish.relevel(checkpoint, manifest.levels._replace(shared=True), self._secret, flush_seconds=took)
         try:
             found = publish.checkpoints(self._dir, strict=True)
             newer = [path for path, held in found if held.levels.local and held.time >= manifest.time]

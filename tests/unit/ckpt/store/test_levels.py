@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -274,6 +275,34 @@ def test_checkpoint_that_is_being_copied_stays(job: Path, root: Path, monkeypatc
     asyncio.run(copied())
     assert publish.read_manifest(first).levels.shared
     assert publish.prune(job, 1) == [], "the newest one at the shared level"
+
+
+def test_copies_are_timed(job: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends the job must begin so much earlier. The next run of the job knows it from the manifest."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    paths = [take(job, root) for _ in range(2)]
+    real, told, seen = local.perform, [], []
+    never = Storage(job, SECRET, root.parent, -1.0, Policy(), None, print)
+    assert not never.copies and not never.record()["flush"]
+
+    def perform(verb: str, words: Sequence[str]) -> list[str]:
+        if verb == "flush":
+            time.sleep(0.2)
+            seen.append(storage.copy_seconds)
+        return real(verb, words)
+
+    async def copied() -> None:
+        assert await storage.flush(paths[0]) == "" and await storage.flush(paths[0]) == ""
+        monkeypatch.setattr(local, "perform", real)
+        assert await storage.flush(paths[1]) == ""
+
+    monkeypatch.setattr(local, "perform", perform)
+    storage = Storage(job, SECRET, root.parent, 0.0, Policy(), None, print)
+    storage.on_copied = lambda: told.append(storage.took)
+    assert storage.took is None and storage.copy_seconds == 0 and storage.record()["flush"]
+    asyncio.run(copied())
+    assert told == [publish.read_manifest(path).record["flush_seconds"] for path in paths]
+    assert told[0] >= seen[0] >= 0.2 > told[1] and storage.copy_seconds == storage.took == told[1]
 
 
 def test_foreign_directory(job: Path, root: Path) -> None:

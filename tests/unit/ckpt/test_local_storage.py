@@ -1,0 +1,50 @@
+"""What the coordinator of a job with --local says of the copies to the job directory."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_jobs import fake_job
+from manapy.ckpt.coordinator.levels import storage
+from manapy.ckpt.store import job, publish
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator stores the images of the ranks, although they run on another host."""
+    monkeypatch.setattr(storage, "socket", SimpleNamespace(gethostname=lambda: "elsewhere"))
+
+
+def test_job_says_how_long_a_copy_takes(tmp_path: Path) -> None:
+    """What ends the job must begin so much earlier. A restarted job knows it, too."""
+
+    async def run() -> float:
+        async with fake_job(tmp_path / "job", agents=0, local=tmp_path / "nvme") as fake:
+            await fake.until(lambda: job.read(fake.dir).state == "running")
+            assert job.read(fake.dir).record["flush_seconds"] is None
+            assert "RESULT ok" in await fake.checkpoint()
+            await fake.until(lambda: job.read(fake.dir).record["flush_seconds"] is not None)
+            copied = float(job.read(fake.dir).record["flush_seconds"])
+            assert publish.read_manifest(fake.dir / "ckpt-000001").levels.shared
+            assert fake.coordinator._later_stop._took() == fake.coordinator.flow.took + copied
+        return copied
+
+    async def restarted(copied: float) -> None:
+        resume = str(tmp_path / "job" / "ckpt-000001")
+        async with fake_job(tmp_path / "job", agents=0, local=tmp_path / "nvme", resume=resume) as fake:
+            assert job.read(fake.dir).record["flush_seconds"] == copied
+            assert fake.coordinator._later_stop._took() == 0.1 + copied
+
+    asyncio.run(restarted(asyncio.run(run())))
+
+
+def test_job_that_copies_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", agents=0, local=tmp_path / "nvme", flush=-1.0) as fake:
+            assert "RESULT ok" in await fake.checkpoint()
+            assert "flush_seconds" not in job.read(fake.dir).record
+
+    asyncio.run(run())
