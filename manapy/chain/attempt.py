@@ -26,7 +26,6 @@ Invariants
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import select
@@ -35,20 +34,21 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..ckpt import command
-from ..ckpt.store import job, publish
+from ..ckpt.store import job, levels, publish
 from ..core import processes
 from ..core.errors import GoneError, ManapyError, ManifestError
 from . import descendants, steps, timing
 from .contact import Contact
 from .record import Chain, Event
 from .remedy import Remedy, remedy
+from .signals import handled
 from .watching import Hung, Watching
 
 TICK = 0.25  # seconds between looks at the script's steps
@@ -60,23 +60,6 @@ GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no po
 SETTLE = 30.0  # seconds for a coordinator to record the end of its ranks
 HASTE = 10.0  # instead of both, if the attempt has expired: after 30 s (KillWait) Slurm kills its supervisor
 LEAST = 1.0  # seconds that an answer of the surroundings is waited for, whatever is due
-SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def heeded() -> list[signal.Signals]:
-    """The signals to handle: those of SIGNALS that are not ignored, as SIGHUP is under nohup."""
-    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-
-
-@contextlib.contextmanager
-def handled(handler: Callable[[int, object], object]) -> Iterator[None]:
-    """Call ``handler`` for each of these signals meanwhile."""
-    before = {number: signal.signal(number, handler) for number in heeded()}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
 
 
 @dataclass(frozen=True)
@@ -528,10 +511,11 @@ class Attempt:
     def _note_checkpoint(self, save: _Save, which: job.Job, path: Path, seconds: float) -> None:
         """Record a new checkpoint. ``seconds`` have passed until the answer: the last one is copied before that, others
         after it."""
-        size, copied = 0, False
+        size, copied, only_local = 0, False, False
         try:
             manifest = publish.read_manifest(path)
             size, copied = manifest.file_bytes, manifest.levels.shared
+            only_local = save.then == "hold" and levels.awaits_copy(manifest.record)
         except ManifestError as error:  # it is published all the same
             self.say(f"the size of a new checkpoint cannot be read ({error})")
         copies = steps.copies(job.readable([which.dir]))
@@ -545,8 +529,14 @@ class Attempt:
             bytes=size,
             cause=save.cause,
             **({"flush": copies[0]} if copies else {}),
+            **({"only_local": True} if only_local else {}),
         )
         self.measured.append(seconds)
+        if only_local:
+            log = which.dir / "coordinator.log"
+            self.say(
+                f"{path} could not be copied: it is on local storage only, and may be lost with the nodes: see {log}"
+            )
 
     def _note_copies(self, live: Sequence[job.Job]) -> None:
         """How long does a copy from local storage take? Each job says that of its last one. The jobs make the last ones

@@ -29,9 +29,10 @@ from typing import Any
 
 from ..core.errors import ManapyError, explained
 from . import policy, record, slurm, spares, timing
-from .attempt import Outcome, handled
+from .attempt import Outcome
 from .lock import BusyError
 from .record import Chain
+from .signals import handled
 from .supervisor import EXIT_STOPPED, FORCED, Supervisor
 
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this

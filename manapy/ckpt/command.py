@@ -99,8 +99,8 @@ def _end_of(job: Job, patience: float) -> str | None:
 
 
 class CheckpointResult(NamedTuple):
-    """A published checkpoint. ``remark``: how long the job was paused and when it was published, if that differs; else
-    empty."""
+    """A published checkpoint. ``remark``: how long the job was paused and when it was published, if that differs; or,
+    if the job ends, why this last one is on local storage only, though it was to be copied; else empty."""
 
     path: Path
     remark: str
@@ -192,25 +192,26 @@ def _successor(job: Job, patience: float) -> Job | None:
         time.sleep(0.02)
 
 
-def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None) -> Path | None:
-    """End the job, by default with a final checkpoint. Returns the checkpoint's path when the job has ended."""
+def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None) -> CheckpointResult | None:
+    """End the job, by default with a final checkpoint. Returns the checkpoint when the job has ended."""
     with Connection(job, answer=REQUEST_SECONDS) as connection:
         connection.send(f"STOP {int(checkpoint)}")
-        path, _ = _result(connection, progress)
-    return Path(path) if path else None
+        path, remark = _result(connection, progress)
+    return CheckpointResult(Path(path), remark) if path else None
 
 
 def stop_later(
     job: Job, *, before: float | None = None, moment: str = "", progress: Progress | None = None
-) -> Path | None:
+) -> CheckpointResult:
     """End the job with its next checkpoint; or with one of its own, ``before`` this time, seconds since the epoch,
-    which people call ``moment``. Returns the checkpoint's path when the job has ended. Raises CheckpointError."""
+    which people call ``moment``. Returns the checkpoint when the job has ended. Raises CheckpointError."""
     request = "STOP next"
     if before is not None:
         request = protocol.join("STOP", "before", max(0, round((before - time.time()) * 1000)), moment)
     with Connection(job, answer=REQUEST_SECONDS) as connection:
         connection.send(request)
-        return Path(_result(connection, progress)[0])
+        path, remark = _result(connection, progress)
+        return CheckpointResult(Path(path), remark)
 
 
 def go_on(job: Job) -> None:

@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Ask, show progress, print the path."""
+    """Ask, show progress, print the path. 1: the job ends, but its last checkpoint is not in the job directory, though
+    it was to be copied there."""
     from ...ckpt import command
     from ...core.errors import UsageError
 
@@ -58,4 +59,4 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if taken.remark and not options.json:
         out.note(taken.remark)
     out.line(str(taken.path))
-    return 0
+    return 1 if taken.remark and options.then == "exit" else 0

@@ -66,7 +66,8 @@ def moment(text: str) -> datetime:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Ask the coordinator; prints the path of the final checkpoint."""
+    """Ask the coordinator; prints the path of the final checkpoint. 1: the job has ended, but that is not in the job
+    directory, though it was to be copied there."""
     from ...ckpt import command
 
     where = naming.job(options.job)
@@ -77,13 +78,16 @@ def run(options: argparse.Namespace, out: Output) -> int:
         return 0
     with out.activity("stopping") as show:
         if options.next:
-            path = command.stop_later(where, progress=show)
+            last: command.CheckpointResult | None = command.stop_later(where, progress=show)
         elif options.before:
             at = options.before
-            path = command.stop_later(where, before=at.timestamp(), moment=at.strftime("%F %T"), progress=show)
+            last = command.stop_later(where, before=at.timestamp(), moment=at.strftime("%F %T"), progress=show)
         else:
-            path = command.stop(where, checkpoint=not options.no_checkpoint, progress=show)
-    out.data({"stopped": str(where.dir), "checkpoint": None if path is None else str(path)})
-    if path is not None:
-        out.line(str(path))
-    return 0
+            last = command.stop(where, checkpoint=not options.no_checkpoint, progress=show)
+    trouble = "" if last is None else last.remark
+    out.data({"stopped": str(where.dir), "checkpoint": last and str(last.path), "remark": trouble})
+    if last is not None:
+        out.line(str(last.path))
+    if trouble and not options.json:
+        out.note(trouble)
+    return 1 if trouble else 0

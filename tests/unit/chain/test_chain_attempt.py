@@ -21,7 +21,8 @@ from manapy.chain.attempt import _Save, AllocationState, Attempt, Outcome, Polic
 from manapy.chain.run import UserWatch
 from manapy.chain.slurm import Allocation
 from manapy.ckpt import command
-from manapy.ckpt.store import job
+from manapy.ckpt.store import job, publish
+from manapy.ckpt.store.levels import Levels
 from manapy.core import connection, processes
 from manapy.core.errors import DiedError
 
@@ -178,6 +179,24 @@ def test_copy_that_ends_before_the_ranks_do(history: History, monkeypatch: pytes
     found = found.again()
     run.attempt._note_copies([found])
     assert run.attempt._copy == 50.0
+
+
+@pytest.mark.parametrize(("flush", "told"), [(True, True), (False, False)])
+def test_last_checkpoint_that_was_not_copied(
+    history: History, monkeypatch: pytest.MonkeyPatch, flush: bool, told: bool
+) -> None:
+    def hold(which: job.Job, then: str) -> Path:
+        path = images.checkpoint(which.dir, 1, 1)
+        publish.relevel(path, Levels("/nvme", False), bytes(32), flush=flush)
+        job.write(which.dir, {**which.record, "state": "checkpointed"})
+        return path
+
+    monkeypatch.setattr(command, "checkpoint", hold)
+    run = Run(history, seconds=600)
+    run.step(port=1)
+    assert run.outcome().how == "yielded"
+    assert [event.get("only_local", False) for event in history.chain.events("checkpoint")] == [told]
+    assert any("is on local storage only, and may be lost with the nodes" in line for line in run.said) == told
 
 
 def test_checkpoint_that_takes_too_long(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

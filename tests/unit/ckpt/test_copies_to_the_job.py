@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fake_jobs import fake_job
+from manapy import cli
 from manapy.ckpt.coordinator.levels import storage
-from manapy.ckpt.store import job, publish
+from manapy.ckpt.store import job, local, publish
+from manapy.core.errors import CheckpointError
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +43,37 @@ def test_job_says_how_long_a_copy_takes(tmp_path: Path) -> None:
             assert fake.coordinator._later_stop._took() == 0.1 + copied
 
     asyncio.run(restarted(asyncio.run(run())))
+
+
+@pytest.mark.parametrize("words", [["stop"], ["stop", "--next"], ["stop", "--json"], ["checkpoint", "--then", "exit"]])
+def test_last_checkpoint_that_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """It may be lost with the nodes, so whoever ends the job with it is told."""
+    real = local.perform
+
+    def perform(verb: str, given: Sequence[str]) -> list[str]:
+        if verb == "flush":
+            raise CheckpointError("No space left on device")
+        return real(verb, given)
+
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", agents=0, local=tmp_path / "nvme") as fake:
+            stopped = asyncio.ensure_future(asyncio.to_thread(cli.main, [words[0], str(fake.dir), *words[1:]]))
+            if "--next" in words:
+                await fake.until(lambda: fake.coordinator._later_stop.text)
+                assert "RESULT ok" in await fake.checkpoint()
+            assert await stopped == 1
+
+    monkeypatch.setattr(local, "perform", perform)
+    asyncio.run(run())
+    printed = capsys.readouterr()
+    path = tmp_path / "job" / "ckpt-000001"
+    remark = f"{path} stays on local storage only: host elsewhere: No space left on device"
+    if "--json" in words:
+        assert json.loads(printed.out) == {"stopped": str(path.parent), "checkpoint": str(path), "remark": remark}
+    else:
+        assert printed.out == f"{path}\n" and remark in printed.err
 
 
 def test_job_that_copies_nothing(tmp_path: Path) -> None:
