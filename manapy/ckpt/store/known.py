@@ -44,13 +44,14 @@ def note(directory: Path) -> None:
 
 
 def directories() -> list[Path]:
-    """The directories that still exist. Links to others are removed."""
+    """The directories that exist here. Links to those that were deleted are removed. If the directory above is missing,
+    too, its file system is perhaps not mounted on this host: the home has links of all hosts."""
     found = []
     for link, directory in _links(lambda _: True):
         with contextlib.suppress(OSError):
             if directory.is_dir():
                 found.append(directory)
-            else:
+            elif directory.parent.is_dir():
                 link.unlink()
     return found
 

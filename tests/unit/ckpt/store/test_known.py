@@ -60,6 +60,17 @@ def test_what_is_gone(tmp_path: Path, state: Path) -> None:
     assert known.directories() == [] and not link.is_symlink()
 
 
+def test_what_this_host_has_not_mounted(tmp_path: Path, state: Path) -> None:
+    """Other hosts, which share the home, still find it by its name."""
+    (tmp_path / "scratch").mkdir()
+    directory = make(tmp_path / "scratch" / "j")
+    known.note(directory)
+    (tmp_path / "scratch").rename(tmp_path / "unmounted")
+    assert known.directories() == [] and len(list(state.iterdir())) == 1
+    (tmp_path / "unmounted").rename(tmp_path / "scratch")
+    assert known.directories() == [directory]
+
+
 @pytest.mark.parametrize("which", ["", ".", "..", "/", "../y", "no\nname"])
 def test_no_name(which: str, tmp_path: Path) -> None:
     known.note(make(tmp_path / "x"))
