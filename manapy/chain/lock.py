@@ -13,6 +13,9 @@ Invariants
  3. A holder is told when it has lost the lock (it was stopped for long and considered dead).
  4. A holder on this host is dead when its process is dead. A holder on another host is dead when its file has not been
     touched for STALE seconds of our clock; the other host's clock does not matter.
+ 5. The flock of a host that has crashed may stay for ever (NFS 3). So a flock that is refused does not count if the
+    highest holder is one of another host, and dead. Time in which the file server did not answer does not count then:
+    nobody could touch a file.
 """
 
 from __future__ import annotations
@@ -134,7 +137,8 @@ class Lock:
         self._number = 0
         self._flock: Any = None
         self._lost = threading.Event()
-        self._seen, self._since = _Seen(), 0.0  # the holder's last state, and when we saw this state first
+        self._seen, self._since = _Seen(), 0.0  # the holder's last state, and when we saw this state first ...
+        self._looked = 0.0  # ... and last
         self._release: weakref.finalize[Any, Lock] | None = None
 
     @property
@@ -146,7 +150,7 @@ class Lock:
         """Wait for the lock for so many seconds. Raises BusyError, which names the holder; ManapyError."""
         deadline = time.monotonic() + patience
         self._flock = self._path.open("a")
-        while not (self._take_flock() and self._take_file()):
+        while not self._take_file(self._take_flock()):
             if time.monotonic() > deadline:
                 self._flock.close()
                 raise BusyError(f"{self._path.parent}: another manapy is at work on this chain{self._holder()}")
@@ -182,13 +186,13 @@ class Lock:
 
     # ---- all hosts
 
-    def _take_file(self) -> bool:
-        """Invariant 1."""
+    def _take_file(self, has_flock: bool) -> bool:
+        """Invariant 1. Without the flock, invariant 5."""
         try:
             found = self._files.highest()
         except OSError:  # look again
             return False
-        if not (found.free or self._is_dead(found)):
+        if not (has_flock if found.free else self._is_dead(found, has_flock)):
             return False
         number = found.number + 1
         try:
@@ -212,15 +216,18 @@ class Lock:
         self._number = number
         return True
 
-    def _is_dead(self, found: _Seen) -> bool:
-        """Invariant 4."""
-        if self._seen != found:
-            self._seen, self._since = found, time.monotonic()
+    def _is_dead(self, found: _Seen, has_flock: bool) -> bool:
+        """Invariant 4. Without the flock, only holders of other hosts can be dead (invariant 5)."""
+        now = time.monotonic()
+        if self._seen != found or (not has_flock and now - self._looked > STALE / 2):  # the server did not answer
+            self._seen, self._since = found, now
+        self._looked = now
         with contextlib.suppress(ValueError, KeyError, TypeError):
             holder = json.loads(found.words)
             if (holder["host"], holder["boot"]) == (socket.gethostname(), boot_id()):
-                return start_of(int(holder["pid"])) != holder["start"]
-        return time.monotonic() - self._since > STALE
+                return has_flock and start_of(int(holder["pid"])) != holder["start"]
+            return now - self._since > STALE
+        return has_flock and now - self._since > STALE
 
     def _holder(self) -> str:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

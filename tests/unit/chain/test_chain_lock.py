@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,70 @@ def test_living_holder_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ManapyError, match="process 1 on node7"):
         Lock(path).acquire(lock.STALE / 2)
     Lock(path).acquire(2 * lock.STALE)
+
+
+FLOCK = (
+    "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True);"
+    " sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def flocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A lock whose flock another process has, as the file server thinks that a crashed host has it (NFS 3)."""
+    path = tmp_path / "lock"
+    monkeypatch.setattr(lock, "BEAT", 0.1)
+    with subprocess.Popen(
+        [sys.executable, "-c", FLOCK, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "locked\n"
+        yield path
+        other.kill()
+
+
+def test_flock_that_stays_after_a_crash(flocked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = elsewhere(flocked)
+    clock = Clock(lambda now: os.utime(file, (now, now)))
+    monkeypatch.setattr(lock, "time", clock)
+    with pytest.raises(ManapyError, match="process 1 on node7"):
+        Lock(flocked).acquire(3 * lock.STALE)
+    clock.beat = None
+    with pytest.raises(ManapyError, match="process 1 on node7"):
+        Lock(flocked).acquire(lock.STALE / 2)
+    mine = Lock(flocked)
+    mine.acquire(2 * lock.STALE)
+    with pytest.raises(ManapyError, match=f"process {os.getpid()} on"):
+        Lock(flocked).acquire(3 * lock.STALE)
+    mine.close()
+
+
+def test_flock_while_the_file_server_does_not_answer(flocked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder could not touch its file either."""
+    elsewhere(flocked)
+    clock = Clock(lambda _: None)
+    real, looks = lock._Files.highest, []
+
+    def slow(files: Any) -> Any:
+        looks.append(clock.now)
+        clock.now += lock.STALE
+        return real(files)
+
+    monkeypatch.setattr(lock, "time", clock)
+    monkeypatch.setattr(lock._Files, "highest", slow)
+    with pytest.raises(ManapyError, match="process 1 on node7"):
+        Lock(flocked).acquire(5 * lock.STALE)
+    assert len(looks) > 4
+
+
+@pytest.mark.parametrize("kind", ["of this host", "released"])
+def test_flock_that_counts(flocked: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Somebody has just released the lock, or is about to write its file."""
+    here = {"host": socket.gethostname(), "boot": proc.boot_id(), "pid": 2**22 + 1} if kind == "of this host" else {}
+    file = elsewhere(flocked, **here)
+    file.chmod(0o600 if here else 0o400)
+    monkeypatch.setattr(lock, "time", Clock(lambda _: None))
+    with pytest.raises(ManapyError, match="another manapy is at work"):
+        Lock(flocked).acquire(3 * lock.STALE)
 
 
 def test_holder_that_is_taken_for_dead_is_told(path: Path) -> None:
