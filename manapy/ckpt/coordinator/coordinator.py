@@ -258,7 +258,7 @@ class Coordinator:
         log.info("the job has ended: %s", self.state)
 
     def _load(self) -> None:
-        self.storage.on_copied = self._write_record
+        self.storage.on_copied = self._on_copied
         self.record = job.read(self.dir).record
         known.note(self.dir)
         if left := publish.clean(self.dir):
@@ -438,6 +438,11 @@ class Coordinator:
         if self.requests.current is not None and self.requests.current.then != "continue":
             self._set_state("checkpointed")
         self._answer_tickets(self.requests.published(last), "ok", str(path))
+
+    def _on_copied(self) -> None:
+        """A checkpoint was copied to the job directory, so older ones there may be needed no more."""
+        self._write_record()
+        self._prune()
 
     def _prune(self) -> None:
         """Start to delete old checkpoints, beside the running ranks. If the job ends first, a later run deletes the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,34 @@ def test_job_says_how_long_a_copy_takes(tmp_path: Path) -> None:
             assert fake.coordinator._later_stop._took() == 0.1 + copied
 
     asyncio.run(restarted(asyncio.run(run())))
+
+
+def test_copy_that_takes_longer_than_the_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes complete with --keep 1, too. After the next copy it is deleted."""
+    begun, go_on, real, copied = threading.Event(), threading.Event(), local.perform, []
+
+    def perform(verb: str, given: Sequence[str]) -> list[str]:
+        if verb == "flush":
+            begun.set()
+            assert go_on.wait(60)
+        found = real(verb, given)
+        if verb == "flush":
+            copied.append(Path(given[0]).name)
+        return found
+
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", agents=0, local=tmp_path / "nvme", keep=1) as fake:
+            assert "RESULT ok" in await fake.checkpoint()
+            assert await asyncio.to_thread(begun.wait, 60)
+            for _ in range(2):
+                assert "RESULT ok" in await fake.checkpoint()
+            await fake.until(lambda: fake.published() == ["ckpt-000001", "ckpt-000003"])
+            go_on.set()
+            await fake.until(lambda: fake.published() == ["ckpt-000003"])
+
+    monkeypatch.setattr(local, "perform", perform)
+    asyncio.run(run())
+    assert copied == ["ckpt-000001", "ckpt-000003"]
 
 
 @pytest.mark.parametrize("words", [["stop"], ["stop", "--next"], ["stop", "--json"], ["checkpoint", "--then", "exit"]])
