@@ -99,9 +99,7 @@ def came_further(chain: Chain, attempt: int) -> bool:
         return True
     if _taken(chain, attempt) and not _only_local(chain, attempt):
         return True
-    return any(
-        step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.steps(attempt)
-    )
+    return any(step["verdict"] != "done" and steps.fate_of(chain, step).kind == "done" for step in chain.steps(attempt))
 
 
 def unfinished(chain: Chain, attempt: int) -> str:
@@ -110,7 +108,7 @@ def unfinished(chain: Chain, attempt: int) -> str:
     If the script fails then, the cause is outside (for example a node that does not answer).
     """
     for step in chain.steps():
-        if step["attempt"] < attempt and steps.fate(Path(step["dir"])).kind != "done":
+        if step["attempt"] < attempt and steps.fate_of(chain, step).kind != "done":
             return f"step {step['step']}"
     return ""
 

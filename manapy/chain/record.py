@@ -11,7 +11,8 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py); again after the
                                                        ranks have found the checkpoint of the answer damaged. The
                                                        first event of a step also has `had`: the highest number of a
-                                                       checkpoint in dir then; those of the step have higher ones
+                                                       checkpoint in dir then; those of the step have higher ones;
+                                                       and `was`: when the job began that job.json described then, or 0
     checkpoint  path seconds bytes cause               published
     failed      cause reason seconds                   a checkpoint failed
     skipped     path reason                            a checkpoint is damaged, or shows a hang, and is not used

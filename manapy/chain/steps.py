@@ -12,13 +12,16 @@ Invariants
     A step does not start from the beginning because a directory or a manifest cannot be read now.
  3. A checkpoint that was taken while the job hung because of a fault of its program (remedy.py) is not used: the
     fault is in it.
- 4. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
+ 4. No two steps have the same job directory: what its job.json and its checkpoints say is said of one step.
+ 5. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
     soon be ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,11 +68,16 @@ def decide(
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
         where = Path(before["dir"]) if before else (directory or chain.dir / f"step-{number:03d}").absolute()
+        if (other := _also_in(chain, where, number)) is not None:
+            raise ManapyError(
+                f"step {other['step']} of this chain ({shlex.join(other['argv'])}) has the job directory {where}"
+                " already: give each manapy-launch of the script a --dir of its own, or none"
+            )
         asked: Event = {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}
         if before:
             verdict = _verdict(chain, attempt, before, where, ranks, say)
         else:
-            verdict, asked["had"] = NextStep("new", where), _highest(where)
+            verdict, asked["had"], asked["was"] = NextStep("new", where), _highest(where), _started(where)
         _note(chain, attempt, asked, verdict)
         return verdict
 
@@ -110,6 +118,24 @@ def _highest(directory: Path) -> int:
     with _reading(directory):
         return publish.highest(directory)
     return 0
+
+
+def _started(directory: Path) -> float:
+    """When the job began that job.json describes, in seconds since the epoch; 0 if it describes none. Raises
+    ManapyError."""
+    with _reading(directory):
+        (directory / "job.json").read_bytes()
+    try:
+        return job.read(directory).started
+    except JobError:
+        return 0.0
+
+
+def _also_in(chain: Chain, directory: Path, number: int) -> Event | None:
+    """Another step of the chain with this job directory: its job.json would be taken for that of this step."""
+    real = os.path.realpath(directory)
+    others = (event for event in chain.events("step") if event["step"] != number)
+    return next((event for event in others if os.path.realpath(event["dir"]) == real), None)
 
 
 def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
@@ -170,15 +196,25 @@ class StepState(NamedTuple):
     noticed: float = 0.0
 
 
-def fate(directory: Path) -> StepState:
-    """The fate that job.json records.
+def fate_of(chain: Chain, step: Event) -> StepState:
+    """The fate of a step, in whichever attempt. --dir may name the directory of an earlier job: as long as job.json
+    describes that one, the step is open."""
+    begun = next(event for event in chain.events("step") if event["step"] == step["step"])
+    return fate(Path(step["dir"]), begun.get("was", 0.0))
+
+
+def fate(directory: Path, was: float = 0.0) -> StepState:
+    """The fate that job.json records. ``was``: the begin of a job that does not count.
 
     If a rank exits with an error, mpirun kills the others; this is the program's own end (first_failure).
     """
     try:
-        record = job.read(directory).record
+        found = job.read(directory)
     except JobError:
         return StepState("open")
+    if found.started == was:
+        return StepState("open")
+    record = found.record
     first: dict[str, Any] = record.get("first_failure") or {}
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return StepState("done", int(record.get("code", 0)))
@@ -205,7 +241,7 @@ def _verdict(
     begun = next(event for event in chain.events("step") if event["step"] == step["step"])
     with _reading(where):
         (where / "job.json").read_bytes()  # unread, it is "open" for fate(), and a finished step would run again
-    if (last := fate(where)).kind == "done":
+    if (last := fate_of(chain, step)).kind == "done":
         return NextStep("done", code=last.code)
     found = newest_usable(chain, attempt, where, begun, say, damaged)
     if found is None:

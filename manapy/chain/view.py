@@ -147,7 +147,7 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
     if deadline is not None and last is not None:
         lead = timing.lead(measured, deadline - last.begin, margin, copy)
     met = {event["step"]: event for event in chain.events("step")}
-    fates = {number: steps.fate(Path(event["dir"])) for number, event in met.items()}
+    fates = {number: steps.fate_of(chain, event) for number, event in met.items()}
     return {
         "dir": str(chain.dir),
         "state": state(chain),

@@ -11,7 +11,7 @@ import images
 import pytest
 from histories import History
 
-from manapy.chain import steps, view
+from manapy.chain import policy, steps, view
 from manapy.chain.steps import NextStep
 from manapy.ckpt.store import publish, verify
 from manapy.core.errors import ManapyError, ManifestError
@@ -335,3 +335,31 @@ def test_an_attempt_that_did_not_get_there(script: Script) -> None:
     script.again()
     assert script.ask(A).kind == "done"
     assert script.ask(B) == NextStep("resume", b / "ckpt-000001")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_two_steps_with_one_directory(script: Script, tmp_path: Path, again: bool) -> None:
+    """The end of one would be taken for that of the other. Names of the directory may differ."""
+    where, link = tmp_path / "mine", tmp_path / "link"
+    link.symlink_to(where)
+    script.ask(A, directory=where)
+    if again:
+        script.again()
+    with pytest.raises(ManapyError, match=r"step 1 of this chain \(solver a\) has the job directory .* a --dir of its"):
+        script.ask(B, directory=link)
+    assert len(script.history.chain.events("step")) == 1
+    script.again()
+    assert script.ask(A, directory=where).kind == "new"
+
+
+def test_job_that_was_in_the_directory_before(script: Script, tmp_path: Path) -> None:
+    """It has ended by itself, but the step has not: it died before it had a job."""
+    where = script.history.job(9, "done", started=time.time() + 3600, code=0)
+    assert script.ask(A, directory=where) == NextStep("new", where)
+    script.again()
+    assert policy.unfinished(script.history.chain, 2) == "step 1"
+    assert not view.summary(script.history.chain)["steps"][0]["done"]
+    assert script.ask(A, directory=where) == NextStep("new", where)
+    script.history.job(9, "done", code=3)
+    script.again()
+    assert script.ask(A, directory=where) == NextStep("done", code=3)
