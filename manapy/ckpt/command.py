@@ -158,7 +158,7 @@ def take(
     published within so many seconds; then and child_grace do not count in this case.
 
     A job that is being restarted gets a new coordinator. The old one may still answer that the ranks have died; then
-    the new one is asked.
+    the new one is asked. Not with hold: whoever holds a run ends it then, and nobody would end the new one.
     """
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
@@ -173,6 +173,8 @@ def take(
         try:
             return ask(job)
         except (DiedError, CoordinatorError) as error:
+            if then == "hold":
+                raise
             successor = _successor(job, 0 if isinstance(error, GoneError) else RESTART_SECONDS)
             if successor is None:
                 raise
