@@ -33,7 +33,8 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
 Invariants
  1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line
     cut off by a crash is ignored. If the disk is full, this process keeps the event in memory and writes it with the
-    next one.
+    next one, unless the file has it by then: no event is there twice. ensure() is for those without which the chain
+    would go wrong.
  2. An operation that reads the history and then adds to it holds the lock.
  3. An error of the file system in reading (ESTALE, EIO) matters only to a process that has read no events yet.
 """
@@ -41,6 +42,7 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -55,6 +57,7 @@ from ..core.files import reading, replace_file, those_with, write_record
 from .lock import Lock
 
 FORMAT = 1
+AGAIN = 0.5  # seconds between attempts to write events
 LOCK_WAIT = 300.0  # seconds; another step may read the headers of many images under the lock
 Event = dict[str, Any]
 
@@ -66,6 +69,7 @@ class Chain:
         self.dir = directory
         self.record = record
         self._unwritten: list[Event] = []
+        self._tried: int | None = None  # size of history.jsonl before these were written, if that has failed
         self._read: tuple[object, list[Event]] = (None, [])  # state of history.jsonl when it was read, and its events
 
     def write(self) -> None:
@@ -74,9 +78,10 @@ class Chain:
 
     def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
         """All events, or those of a kind and an attempt, oldest first."""
+        there = self._history()
         return [
             event
-            for event in [*self._history(), *self._unwritten]
+            for event in [*there, *(event for event in self._unwritten if event not in there)]
             if kind in (None, event["event"]) and attempt in (None, event["attempt"])
         ]
 
@@ -117,17 +122,36 @@ class Chain:
             self._write_events()
         return event
 
+    def ensure(self, seconds: float) -> None:
+        """Write the events that could not be written yet: try it for so many seconds. Raises ManapyError."""
+        deadline = time.monotonic() + seconds
+        while self._unwritten:
+            try:
+                self._write_events()
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    path = self.dir / "history.jsonl"
+                    raise ManapyError(f"the chain's history cannot be written ({why(error, path)})") from error
+                time.sleep(AGAIN)
+
     def _write_events(self) -> None:
         fd = os.open(self.dir / "history.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(fd).st_size
+            lines = [json.dumps(event).encode() for event in self._unwritten]
+            if self._tried is None:
+                self._tried = size
+            else:
+                there = os.pread(fd, max(size - self._tried, 0), self._tried).splitlines()
+                lines = [line for line in lines if line not in there]
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-            data = (b"\n" if torn else b"") + b"".join(json.dumps(event).encode() + b"\n" for event in self._unwritten)
-            # the disk is full: readers ignore the torn line, and it is written again
-            if os.write(fd, data) < len(data):
-                return
+            data = (b"\n" if torn else b"") + b"".join(line + b"\n" for line in lines)
+            # readers ignore the torn line, and it is written again
+            if lines and os.write(fd, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(fd)
             self._unwritten.clear()
+            self._tried = None
         finally:
             os.close(fd)
 
@@ -162,7 +186,7 @@ class Chain:
 
     def attempts(self) -> int:
         """The number of attempts that have begun."""
-        return len(self.events("attempt"))
+        return len({event["attempt"] for event in self.events("attempt")})
 
 
 def create(directory: Path, record: dict[str, Any]) -> Chain:

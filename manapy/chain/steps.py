@@ -31,6 +31,7 @@ from ..core.errors import JobError, ManapyError, ManifestError, explained, why
 from ..core.files import those_with
 from .record import Chain, Event, read
 
+NOTE_SECONDS = 30.0  # to record an answer, if the disk is full or a server does not answer
 STOPPED = ("checkpointed", "stopped")  # states of a job that was ended by a command, or is held
 ENDED_EARLY = ("failed", "ended", *STOPPED)  # states of a job that may not have ended by itself
 
@@ -98,8 +99,9 @@ def decide_again(chain: Chain, damaged: Path, reason: str, say: Callable[[str], 
 
 
 def _note(chain: Chain, attempt: int, step: Event, verdict: NextStep) -> None:
-    """Record an answer."""
+    """Record an answer. Raises ManapyError if that is impossible: the chain would not see the step, nor save it."""
     chain.append("step", attempt, **step, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
+    chain.ensure(NOTE_SECONDS)
 
 
 @contextlib.contextmanager

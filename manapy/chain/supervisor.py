@@ -25,6 +25,7 @@ from .record import Chain
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 FORCED = "--force: one more attempt in any case"  # in the history
 LOCK_WAIT = 40.0  # seconds until a killed supervisor has ended
+BEGIN_SECONDS = 60.0  # to record the begin of an attempt, if the disk is full or a server does not answer
 ORPHAN_WAIT = 5.0  # seconds until jobs have ended whose attempt has no recorded end
 
 
@@ -84,10 +85,12 @@ class Supervisor:
             time.sleep(0.2)
 
     def attempt(self, identity: str, nodes: Sequence[str], watch: Watch, env: Mapping[str, str]) -> Outcome:
-        """Run the chain's command once. ``identity``: of the Slurm job, or empty."""
+        """Run the chain's command once. ``identity``: of the Slurm job, or empty. Raises ManapyError if its begin
+        cannot be recorded: no manapy-launch would start then."""
         number = self.chain.attempts() + 1
         look = watch.look()
         self.chain.append("attempt", number, id=identity, nodes=list(nodes), deadline=look.deadline, output=_output())
+        self.chain.ensure(BEGIN_SECONDS)
         outcome = Attempt(self.chain, number, self.chain.record["command"], self.how, watch, self.say, env).run(look)
         if outcome.how == "finished" and outcome.code and (left := policy.unfinished(self.chain, number)):
             outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, although {left} is not finished")

@@ -32,10 +32,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
                 f"MANAPY_CHAIN names {chain.dir}, of which no attempt has begun: it is for manapy run and manapy slurm "
                 "to set"
             )
-        if os.environ.get("MANAPY_CHAIN_ATTEMPT", str(len(attempts))) != str(len(attempts)):
+        number = str(chain.attempts())
+        if os.environ.get("MANAPY_CHAIN_ATTEMPT", number) != number:
             raise ManapyError(
                 f"{chain.dir}: this script belongs to attempt {os.environ['MANAPY_CHAIN_ATTEMPT']}, which is over: "
-                f"attempt {len(attempts)} runs now"
+                f"attempt {number} runs now"
             )
         job = attempts[-1]["id"]
         if job and not _is_ours(job):

@@ -201,3 +201,55 @@ def test_an_error_of_the_file_system(
         with pytest.raises(OSError, match="Input/output error"):
             Chain(history.chain.dir, {}).events()
     assert len(history.chain.events()) == len(before) + 1
+
+
+class Disk:
+    """A file system that takes ``room`` bytes more, and then says that it is full. ``synced`` False: fsync fails, after
+    all was written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room, self.synced = 10**9, True
+        write, fsync = os.write, os.fsync
+
+        def limited(fd: int, data: bytes) -> int:
+            if not self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            done = write(fd, data[: self.room])
+            self.room -= done
+            return done
+
+        def sync(fd: int) -> None:
+            if not self.synced:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            fsync(fd)
+
+        monkeypatch.setattr(os, "write", limited)
+        monkeypatch.setattr(os, "fsync", sync)
+
+
+@pytest.mark.parametrize(("lines", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (2, -1), (2, 0)])
+def test_events_that_were_half_written(
+    history: History, monkeypatch: pytest.MonkeyPatch, lines: int, more: int
+) -> None:
+    """Of several that wait, those that came to the disk whole are not written again."""
+    disk = Disk(monkeypatch)
+    disk.room = 0
+    written = [history.chain.append("note", 1, text=f"{number}" * 40) for number in range(3)]
+    disk.room = lines * (len(json.dumps(written[0])) + 1) + more
+    written.append(history.chain.append("end", 1))
+    assert history.chain.events() == written
+    disk.room = 10**9
+    history.chain.ensure(0)
+    assert history.chain.events() == record.Chain(history.chain.dir, {}).events() == written
+
+
+def test_events_that_are_perhaps_not_durable(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    disk.synced = False
+    history.begin()
+    assert history.chain.attempts() == 1
+    with pytest.raises(ManapyError, match="history cannot be written .*Input/output error"):
+        history.chain.ensure(0)
+    disk.synced = True
+    history.chain.ensure(0)
+    assert [event["event"] for event in record.Chain(history.chain.dir, {}).events()] == ["attempt"]

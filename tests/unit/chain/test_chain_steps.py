@@ -11,7 +11,7 @@ import images
 import pytest
 from histories import History
 
-from manapy.chain import policy, steps, view
+from manapy.chain import policy, record, steps, view
 from manapy.chain.steps import NextStep
 from manapy.ckpt.store import publish, verify
 from manapy.core.errors import ManapyError, ManifestError
@@ -363,3 +363,24 @@ def test_job_that_was_in_the_directory_before(script: Script, tmp_path: Path) ->
     script.history.job(9, "done", code=3)
     script.again()
     assert script.ask(A, directory=where) == NextStep("done", code=3)
+
+
+def test_answer_that_cannot_be_recorded(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chain would not see the step, so the step does not start. If the disk has room again in time, it does."""
+    write, calls = os.write, list[int]()
+
+    def full(fd: int, data: bytes) -> int:
+        calls.append(fd)
+        if len(calls) > enough:
+            return write(fd, data)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(record, "AGAIN", 0.01)
+    enough = 2
+    assert script.ask(A).kind == "new"
+    assert [step["argv"] for step in record.read(script.history.chain.dir).events("step")] == [A]
+    monkeypatch.setattr(steps, "NOTE_SECONDS", 0)
+    enough = 10**9
+    with pytest.raises(ManapyError, match=r"history cannot be written \(.*: No space left on device\)"):
+        script.ask(B)

@@ -152,3 +152,13 @@ def test_a_crash_after_a_signal(history: History, monkeypatch: pytest.MonkeyPatc
         "interrupted, and rank 1 died on here: the work since the last checkpoint is lost; continue: manapy run --dir "
         f"{history.chain.dir}"
     ]
+
+
+def test_begin_that_cannot_be_recorded(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script doesn't start: each manapy-launch in it would be refused."""
+    monkeypatch.setattr(supervisor, "BEGIN_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "Attempt", None)
+    (history.chain.dir / "history.jsonl").mkdir()
+    monkeypatch.setattr(history.chain, "_history", list)
+    with pytest.raises(ManapyError, match="history cannot be written .*Is a directory"):
+        make(history).attempt("", [], run.UserWatch(), {})
