@@ -11,7 +11,8 @@ Invariants
     image (lowerhalf/join/agreement.c). If a rank finds damage, rank 0 asks again before anything has started.
     A step does not start from the beginning because a directory or a manifest cannot be read now.
  3. A checkpoint that was taken while the job hung because of a fault of its program (remedy.py) is not used: the
-    fault is in it.
+    fault is in it. If there are only such ones, and they have pushed out those before the hang (--keep), the step does
+    not start: its next checkpoints would push out these, too, and the verdict may have been wrong.
  4. No two steps have the same job directory: what its job.json and its checkpoints say is said of one step.
  5. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
     soon be ended.
@@ -264,12 +265,13 @@ def newest_usable(
     ``damaged``: the ranks have found damage in this one, so only older ones are looked at.
 
     Numbers tell which ones are older than the step: a clock may have been set back, or be that of another node.
-    Raises ManapyError if there is none, but perhaps only because something cannot be read now.
+    Raises ManapyError if there is none, but perhaps only because something cannot be read now, or if only some of a
+    hang are left.
     """
     paths = there = [path for path in _listed(directory) if publish.number(path) > begun.get("had", 0)]
     if damaged in paths:
         paths = paths[: paths.index(damaged)]
-    unread = ""
+    unread, hung = "", None
     for path in reversed(paths):
         try:
             with explained(ManifestError, path):
@@ -281,6 +283,7 @@ def newest_usable(
             if _in_a_hang(chain, directory, manifest.time):
                 _leave_out(chain, attempt, path, "the job hung already")
                 say(f"{path} is not used: the job hung already")
+                hung = hung or path
                 continue
             problems = verify.headers(path, manifest)[1]
         except ManifestError as error:
@@ -292,7 +295,12 @@ def newest_usable(
         damaged = path
     if unread:
         raise ManapyError(f"the step does not start: a checkpoint cannot be read now ({unread}), and no other is good")
-    lost = ""
+    if hung is not None and publish.number(there[0]) > begun.get("had", 0) + 1:
+        raise ManapyError(
+            f"the step does not start: no good checkpoint from before the hang is left; continue one of the hang"
+            f" (manapy restart {hung}), or remove them ({directory}/ckpt-*) to let the program start from the beginning"
+        )
+    lost = "only checkpoints of a hang are left" if hung is not None else ""
     if damaged is not None:
         lost = "no undamaged checkpoint is left"
     elif not there and _were_taken(chain, directory):

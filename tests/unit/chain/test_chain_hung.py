@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from manapy.chain.policy import Limits
 from manapy.chain.remedy import IGNORED, OF_THE_HOST, OF_THE_PROGRAM, Remedy, remedy
 from manapy.chain.watching import Hung, Watching
 from manapy.ckpt.store import job, publish
+from manapy.core.errors import ManapyError
 from manapy.trace.model.verdict import Cause
 from waiting import until
 
@@ -90,6 +92,33 @@ def test_a_checkpoint_of_a_hung_job(history: History, place: list[str]) -> None:
     expected = Path(good if place else bad).resolve()
     assert (verdict.kind, verdict.path) == ("resume", expected)
     assert said == ([f"{Path(bad).resolve()} is not used: the job hung already"] if place else [])
+
+
+@pytest.mark.parametrize("pushed_out", [False, True])
+def test_only_checkpoints_of_a_hang_are_left(history: History, pushed_out: bool) -> None:
+    """Those before it are gone (--keep): the step doesn't start, because the new checkpoints would push out these, too.
+    If there were none, the program starts from the beginning, and a line says so."""
+    history.begin()
+    where = history.job(1, "failed", first_failure={"rank": 1, "host": "here", "code": None}, code=0)
+    history.step(where)
+    images.checkpoint(where, 2, 0)
+    bad = [Path(images.checkpoint(where, 2, 1)).resolve()] if pushed_out else []
+    if pushed_out:
+        shutil.rmtree(where / "ckpt-000001")
+    history.note("hung", dir=str(where), sentence="stuck", since=0.0, evidence="E", place=PLACE, host="")
+    history.end("hung", 1, "stuck")
+    history.begin()
+    said: list[str] = []
+    for path in bad:
+        with pytest.raises(ManapyError, match=rf"no good checkpoint from before the hang .*\(manapy restart {path}\)"):
+            steps.decide(history.chain, ["solver"], 2, None, said.append)
+        assert len(history.chain.events("step")) == 1
+        shutil.rmtree(path)
+        said.clear()
+    assert steps.decide(history.chain, ["solver"], 2, None, said.append).kind == "new"
+    if not pushed_out:
+        assert said[1:] == [f"{where}: only checkpoints of a hang are left: the program starts from the beginning"]
+        assert history.chain.events("note")[-1]["text"] == said[1]
 
 
 def test_watch_without_its_log(history: History) -> None:
