@@ -79,6 +79,7 @@ def decide(
         if before:
             verdict = _verdict(chain, attempt, before, where, ranks, say)
         else:
+            _warn_of_another(chain, attempt, asked, here, say)
             verdict, asked["had"], asked["was"] = NextStep("new", where), _highest(where), _started(where)
         _note(chain, attempt, asked, verdict)
         return verdict
@@ -121,6 +122,24 @@ def _highest(directory: Path) -> int:
     with _reading(directory):
         return publish.highest(directory)
     return 0
+
+
+def _warn_of_another(
+    chain: Chain, attempt: int, asked: Event, here: Sequence[Event], say: Callable[[str], None]
+) -> None:
+    """Say that a step starts although another one with its program waits to be continued: perhaps it should be that
+    one, but an argument changes with each attempt."""
+    numbers = {step["step"] for step in here}
+    for step in reversed(chain.events("step")):
+        same = step["step"] not in numbers and step["argv"][:1] == asked["argv"][:1]
+        if same and fate_of(chain, step).kind != "done":
+            text = (
+                f"{shlex.join(asked['argv'])}: starts from the beginning, as step {asked['step']}; step {step['step']} "
+                f"({shlex.join(step['argv'])}) has not ended: only the same arguments would continue it"
+            )
+            chain.append("note", attempt, text=text)
+            say(text)
+            return
 
 
 def _started(directory: Path) -> float:

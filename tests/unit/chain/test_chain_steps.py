@@ -384,3 +384,25 @@ def test_answer_that_cannot_be_recorded(script: Script, monkeypatch: pytest.Monk
     enough = 10**9
     with pytest.raises(ManapyError, match=r"history cannot be written \(.*: No space left on device\)"):
         script.ask(B)
+
+
+def test_argument_that_changes(script: Script) -> None:
+    """A line says that the program starts anew. Not in the first attempt, not after the other step has ended or was
+    continued, and not for another program."""
+    script.start(A)
+    assert script.ask(B).kind == "new"
+    script.again()
+    assert script.ask(["other"]).kind == "new" and script.said == []
+    script.ask(A)
+    assert script.ask(["solver", "c"]).kind == "new"
+    line = (
+        "solver c: starts from the beginning, as step 4; step 2 (solver b) has not ended: only the same arguments would"
+        " continue it"
+    )
+    assert script.said == [line]
+    assert script.history.chain.events("note")[-1]["text"] == line
+    script.history.job(1, "done", code=0)
+    script.again()
+    for argv in (B, ["solver", "c"], ["solver", "d"]):
+        script.ask(argv)
+    assert script.said == [line]
