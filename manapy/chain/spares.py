@@ -170,7 +170,7 @@ class AllocatedNodes:
             manapy, log = os.path.abspath(sys.argv[0]), self._chain.dir / "sentinel.log"
             options = {"dir": self._chain.dir, "job": self._allocation.job, "first": first}
             words = [f"--{name}={value}" for name, value in options.items()]
-            words.append(f"--poll={self._allocation.period:g}")
+            words.append(f"--poll={self._allocation.period:.12g}")
             try:
                 self._sentinel = start_on(others[0], [manapy, "_sentinel", *words], log)
             except OSError as error:

@@ -103,7 +103,7 @@ class Watching:
 
     def _start(self, watch: _Watch) -> None:
         evidence = self._chain.dir / "evidence" / f"attempt-{self._attempt:03d}" / watch.job.dir.name
-        options = ["--patience", f"{self._patience:g}s", "--evidence", str(evidence)]
+        options = ["--patience", f"{self._patience:.12g}s", "--evidence", str(evidence)]
         command = [os.path.abspath(sys.argv[0]), "_watch", str(watch.job.dir), *options]
         try:
             log = os.open(self._chain.dir / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

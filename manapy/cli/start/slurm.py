@@ -157,5 +157,6 @@ def _guard_options(options: argparse.Namespace) -> list[str]:
     words = []
     for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget", "poll", "patience"):
         if (value := getattr(options, name)) is not None:
-            words.append(f"--{name.replace('_', '-')}={'never' if value == math.inf else f'{value:g}'}")
+            text = "never" if value == math.inf else str(value) if isinstance(value, int) else f"{value:.12g}"
+            words.append(f"--{name.replace('_', '-')}={text}")
     return [*words, f"--watch={options.watch}"]

@@ -83,6 +83,15 @@ def test_when_checkpoints_are_taken(words: list[str], policy: Policy, of_guard: 
     assert arguments.policy(parser.parse_args(["guard", *asked])) == policy
 
 
+def test_large_numbers_for_later_allocations() -> None:
+    parser = argparse.ArgumentParser()
+    slurm.add_arguments(parser)
+    words = ["--max-restarts=1000000", "--budget=12345678", "--margin=0.25"]
+    asked = slurm._guard_options(parser.parse_args(["chain", *words, "job.sh"]))
+    assert {*words} <= {*asked}
+    assert parser.parse_args(["guard", *asked]).max_restarts == 1000000
+
+
 def test_another_command_in_the_directory(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     wrong(
         ["run", "--dir", history.chain.dir, "--", "mpirun", "other"],
