@@ -23,8 +23,8 @@ JOB = {
 
 
 def at(seconds: float) -> str:
-    """A time in seconds since the epoch as Slurm shows it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
+    """A time in seconds since the epoch as Slurm shows it to the guard."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def line(**fields: str) -> str:

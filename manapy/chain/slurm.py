@@ -7,11 +7,13 @@ Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1);
 - The last task of a job array has the array's id as its SLURM_JOB_ID, and a command takes this id for all tasks.
 - While a requeued job is still completing, squeue's number of its nodes is that of the nodes that have not completed.
 - squeue writes 1024 nodes as 1K, unless it gets --noconvert.
+- squeue writes times in the zone of TZ. At the end of summer time an hour of local time comes twice.
 - A job that the scheduler has requeued itself, after a lost node or a preemption, comes back the same way.
 """
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import math
 import os
@@ -64,6 +66,8 @@ class TooFewNodes(ManapyError):
 def command(*arguments: str | Path) -> str:
     """Run a Slurm command. Returns its standard output. Raises SlurmError."""
     name = str(arguments[0])
+    # not for sbatch: a job would inherit it
+    zone = {"TZ": "UTC0"} if name == "squeue" else {}
     try:
         process = subprocess.Popen(
             [str(a) for a in arguments],
@@ -71,7 +75,7 @@ def command(*arguments: str | Path) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=_clean(),
+            env={**_clean(), **zone},
         )
     except FileNotFoundError:
         raise SlurmError(
@@ -195,7 +199,7 @@ def seconds(limit: str) -> float | None:
 
 def _epoch(text: str) -> float | None:
     try:
-        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+        return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
     except ValueError:
         return None
 

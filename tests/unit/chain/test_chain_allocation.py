@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_slurm import FakeSlurm, at
+from fake_slurm import FakeSlurm, at, line
 from manapy.chain.attempt import Outcome
 from manapy.chain.slurm import Allocation
 
@@ -113,3 +114,22 @@ def test_crash_while_slurm_has_not_answered_yet(slurm: FakeSlurm) -> None:
     allocation = Allocation(None, 60)
     allocation.look()
     assert allocation.judge(CRASHED) == CRASHED and not allocation.cancelled()
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Summer time there."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize("deadline", [1792888200, 1792891800])
+def test_hour_that_comes_twice(slurm: FakeSlurm, berlin: None, deadline: int) -> None:
+    """At the end of summer time, both are 02:30."""
+    assert time.strftime("%d %H:%M", time.localtime(deadline)) == "25 02:30"
+    shown = line(EndTime="@" * 19)
+    slurm.answer("squeue", f"echo '{shown}' | sed \"s/@@*/$(date -d @{deadline} +%FT%T)/\"")
+    assert Allocation(None, 60).look().deadline == deadline
