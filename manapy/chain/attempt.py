@@ -34,6 +34,7 @@ import socket
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -134,6 +135,11 @@ class _Save:
     seconds: list[float] = field(default_factory=list)
     gone: Path | None = None  # a job without coordinator
 
+    def fail(self, error: Exception) -> None:
+        """No checkpoint could be begun."""
+        self.seconds = [0.0 for _ in self.jobs]
+        self.results = [f"{which.dir}: internal error: {error!r}" for which in self.jobs]
+
 
 class Attempt:
     """See the head of this file. ``say`` shows a line to the user."""
@@ -172,6 +178,8 @@ class Attempt:
         self._told_lost: set[Path] = set()  # jobs that go on without coordinator, because they have no checkpoint
         self._hung: Outcome | None = None  # to be returned once its job is saved, or cannot be
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for end in self._wake:  # not sooner: a thread that still waits writes to it
+            weakref.finalize(self, os.close, end)
         self._told_interval = 0.0
         self._seen = 0.0  # the time of checkpoints that others have asked for: `manapy-launch --interval`, for example
 
@@ -459,7 +467,10 @@ class Attempt:
         save = _Save(cause, then, stuck, self._live())
         if then == "hold":  # before its end, which may come without an answer
             self._held |= {which.dir for which in save.jobs}
-        threading.Thread(target=self._work, args=(save,), daemon=True).start()
+        try:
+            threading.Thread(target=self._work, args=(save,), daemon=True).start()
+        except RuntimeError as error:  # no more threads are allowed
+            save.fail(error)
         return save
 
     def _work(self, save: _Save) -> None:
@@ -482,9 +493,10 @@ class Attempt:
             with ThreadPoolExecutor(max(len(save.jobs), 1)) as pool:
                 done = list(pool.map(one, save.jobs))
         except Exception as error:  # for example, no more threads are allowed
-            done = [(f"{which.dir}: internal error: {error!r}", 0.0) for which in save.jobs]
-        save.seconds = [seconds for _, seconds in done]
-        save.results = [result for result, _ in done]
+            save.fail(error)
+        else:
+            save.seconds = [seconds for _, seconds in done]
+            save.results = [result for result, _ in done]
         os.write(self._wake[1], b"\0")
 
     def _collect(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -398,3 +399,27 @@ def test_signal_that_was_ignored(history: History) -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert outcome.how == "finished" and told.signals == [signal.SIGUSR1]
+
+
+def test_thread_that_cannot_be_started(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint has failed, and the job goes on until it is saved, or its time is over."""
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    run = Run(history)
+    run.step(port=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        outcome = run.outcome()
+    assert outcome.how == "expired" and "internal error: RuntimeError(" in outcome.reason
+
+
+def test_an_attempt_leaves_no_descriptors(history: History) -> None:
+    run = Run(history)
+    ends = run.attempt._wake
+    del run
+    gc.collect()
+    for end in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
