@@ -299,6 +299,7 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) ->
     supervisor.take()
     over = chain.over()
     if over is not None and over["event"] == "finished":
+        say(f"{chain.dir}: this chain has finished with exit code {over['code']}: nothing is left to do")
         return int(over["code"])
     before = chain.events("attempt")[-1:]
     if (

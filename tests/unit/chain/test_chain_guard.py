@@ -117,6 +117,7 @@ def test_allocation_that_waits_for_the_end_of_the_chain(
     threading.Timer(1.0, finish).start()
     assert waiting.guard() == 3
     assert slurm.calls("scontrol") == []
+    assert waiting.said[-1].endswith("/chain: this chain has finished with exit code 3: nothing is left to do")
 
 
 def test_scancel_of_an_allocation_that_waits(
