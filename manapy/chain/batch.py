@@ -105,6 +105,7 @@ def prepare(
         f'exec {shlex.join(guard)} "$@"',  # sbatch batch.sh --force
     ]
     (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n", errors=ESCAPED)
+    (chain.dir / "batch.sh").chmod(0o600)  # whatever the umask is
     return chain
 
 

@@ -190,10 +190,12 @@ class Chain:
 
 
 def create(directory: Path, record: dict[str, Any]) -> Chain:
-    """Make a chain's directory (it may exist, without a chain). Raises ManapyError."""
+    """Make a chain's directory (it may exist, without a chain). Raises ManapyError, also if others may write to it:
+    they could replace what is run as this user."""
     record = {"format": FORMAT, "created": round(time.time(), 3), **record}
     with explained(ManapyError, directory, "cannot make the chain's directory "):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _demand_own(directory)
         if (directory / "chain.json").exists():
             raise ManapyError(f"{directory} already contains a chain")
         Chain(directory, record).write()
@@ -225,10 +227,19 @@ def read(directory: Path) -> Chain:
 
 
 def read_own(directory: Path) -> Chain:
-    """The same of a chain whose command is to be run: nobody else may have written it. Raises ManapyError."""
-    if strange := own.complaint(directory / "chain.json"):
+    """The same of a chain whose command is to be run: nobody else may have written it, nor its script. Raises
+    ManapyError."""
+    _demand_own(directory)
+    _demand_own(directory / "chain.json")
+    chain = read(directory)
+    if chain.record["kind"] == "slurm":  # its command is a file of the chain
+        _demand_own(Path(chain.record["command"][0]))
+    return chain
+
+
+def _demand_own(path: Path) -> None:
+    if strange := own.complaint(path):
         raise ManapyError(strange)
-    return read(directory)
 
 
 def find(which: str | None) -> Chain:

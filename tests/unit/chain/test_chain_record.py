@@ -253,3 +253,26 @@ def test_events_that_are_perhaps_not_durable(history: History, monkeypatch: pyte
     disk.synced = True
     history.chain.ensure(0)
     assert [event["event"] for event in record.Chain(history.chain.dir, {}).events()] == ["attempt"]
+
+
+def test_directory_to_which_others_may_write(tmp_path: Path) -> None:
+    """They could replace what is run."""
+    where = tmp_path / "shared"
+    where.mkdir()
+    where.chmod(0o775)
+    with pytest.raises(ManapyError, match="shared is writable by others"):
+        record.create(where, {"command": ["a"]})
+    assert not list(where.iterdir())
+
+
+@pytest.mark.parametrize("name", [".", "chain.json", "script"])
+def test_what_others_may_have_written(history: History, name: str) -> None:
+    where = history.chain.dir
+    script = where / "script"
+    script.touch(0o700)
+    history.chain.record |= {"kind": "slurm", "command": [str(script)]}
+    history.chain.write()
+    assert record.read_own(where).dir == where
+    (where / name).chmod(0o777)
+    with pytest.raises(ManapyError, match=f"{(where / name)} is writable by others"):
+        record.read_own(where)
