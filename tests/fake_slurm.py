@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from manapy.chain import slurm
@@ -30,6 +31,11 @@ def at(seconds: float) -> str:
 def line(**fields: str) -> str:
     """What squeue prints of a job."""
     return "".join({**JOB, **fields}[name].ljust(slurm.WIDTH) for name in slurm.SHOWN)
+
+
+def fail(error: Exception) -> NoReturn:
+    """Raise an error, in a lambda."""
+    raise error
 
 
 class FakeSlurm:

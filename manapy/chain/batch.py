@@ -4,7 +4,8 @@ Invariants
  1. Until the chain is over, another allocation follows each allocation, however it has ended. In requeue mode the same
     job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
     queued before the script begins. While what an earlier allocation has started still works on the chain (its node has
-    lost only Slurm), an allocation waits; it leaves a wait that is longer than itself to the next one.
+    lost only Slurm), an allocation waits; it leaves a wait that is longer than itself to the next one. So it does with
+    an error of the file system that may pass (ESTALE, ENOSPC).
  2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled while it is saved: it may be
     killed at any time. A user who stops a job of the script (manapy stop) ends the chain, too.
  3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
@@ -17,6 +18,7 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
@@ -25,9 +27,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ..core.errors import ManapyError, explained
+from ..core.errors import ManapyError, explained, why
 from . import policy, record, slurm, spares, timing
 from .attempt import Outcome
 from .lock import BusyError
@@ -39,6 +41,22 @@ REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this
 BUSY_SECONDS = 60.0  # between two lines that say what an allocation waits for
 REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
 ESCAPED = "surrogateescape"  # so that bytes that are no UTF-8 stay what they are
+PASSING_SECONDS, PASSING_PAUSE = 300.0, 2.0  # to try again what fails before an attempt, and between two tries
+PASSING = (
+    errno.EAGAIN,
+    errno.EDQUOT,
+    errno.EHOSTDOWN,
+    errno.EIO,
+    errno.ENFILE,
+    errno.ENOLCK,
+    errno.ENOMEM,
+    errno.ENOSPC,
+    errno.ENOTCONN,
+    errno.EREMOTEIO,
+    errno.ESHUTDOWN,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+)
 HASTE_SECONDS = 20.0  # to change queued jobs at the end; after 30 s (KillWait) Slurm kills this
 EXIT_GAVE_UP = EXIT_STOPPED  # also of a job that was cancelled, and while Slurm requeues it
 MADE = ("chain.json", "script", "batch.sh")  # what prepare() makes in the directory of a chain
@@ -51,6 +69,7 @@ ARRAY = (
     "SLURM_ARRAY_TASK_MAX",
     "SLURM_ARRAY_TASK_STEP",
 )
+T = TypeVar("T")
 
 
 # ---- submission
@@ -95,8 +114,6 @@ def prepare(
     command = [str(directory / "script"), *arguments]
     fixed = {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": sbatch, "mode": mode}
     chain = record.create(directory, {**fixed, **needs})
-    (chain.dir / "script").write_text(script, errors=ESCAPED)
-    (chain.dir / "script").chmod(0o700)
     guard = [os.path.abspath(sys.argv[0]), "slurm", "guard", "--dir", str(directory), *options]
     lines = [
         "#!/bin/sh",
@@ -104,8 +121,14 @@ def prepare(
         *(f"#SBATCH {option}" for option in ("--requeue", "--open-mode=append")),
         f'exec {shlex.join(guard)} "$@"',  # sbatch batch.sh --force
     ]
-    (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n", errors=ESCAPED)
-    (chain.dir / "batch.sh").chmod(0o600)  # whatever the umask is
+    try:
+        (chain.dir / "script").write_text(script, errors=ESCAPED)
+        (chain.dir / "script").chmod(0o700)
+        (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n", errors=ESCAPED)
+        (chain.dir / "batch.sh").chmod(0o600)  # whatever the umask is
+    except BaseException:  # without its script it could not go on
+        withdraw(chain)
+        raise
     return chain
 
 
@@ -250,11 +273,36 @@ def _without_array_lines(header: Sequence[str]) -> list[str]:
     return lines
 
 
+class _PassingError(ManapyError):
+    """An error that may pass has lasted for PASSING_SECONDS."""
+
+
+def patiently(call: Callable[[], T], say: Callable[[str], None], ended: Callable[[], object] = lambda: False) -> T:
+    """Call something again while it fails because of an error of the file system that may pass, at most for
+    PASSING_SECONDS or until ``ended()``: else a moment without a server would end a chain. Raises what it raises."""
+    end, told = time.monotonic() + PASSING_SECONDS, False
+    while True:
+        try:
+            return call()
+        except (ManapyError, OSError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in PASSING:
+                raise
+            text = why(error) if isinstance(error, OSError) else str(error)
+            if time.monotonic() >= end or ended():
+                raise _PassingError(text) from error
+            if not told:
+                say(f"{text}: trying again")
+                told = True
+        time.sleep(PASSING_PAUSE)
+
+
 def guard(supervisor: Supervisor, budget: float | None, poll: float, force: bool = False) -> int:
     """Run one allocation of a chain. Returns the exit code of the batch job. ``force``: run the script once even beyond
     the limits, in the first allocation of this job. Raises ManapyError."""
     chain = supervisor.chain
-    if force := force and not any(event["id"] == slurm.own_job() for event in chain.events("attempt")):
+    before = patiently(lambda: chain.events("attempt"), supervisor.say)
+    if force := force and not any(event["id"] == slurm.own_job() for event in before):
         chain.append("note", chain.attempts(), text=FORCED)
     left = None if budget is None or force else time.time() + max(budget - policy.used(chain), 0)
     allocation = slurm.Allocation(left, poll)
@@ -269,11 +317,16 @@ def _in_turn(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) 
     chain, later = supervisor.chain, None
     while True:
         try:
-            return _guard(supervisor, allocation, force)
+            begun = patiently(lambda: _begin(supervisor, allocation, force), supervisor.say, lambda: allocation.ended)
+            return begun if isinstance(begun, int) else _attempts(supervisor, allocation, begun)
         except BusyError as error:
             if not any(event["id"] == allocation.job for event in chain.events() if event["event"] in JOBS):
                 raise
             supervisor.say(f"{error}; this allocation waits")
+        except _PassingError as error:  # nothing has begun, so nothing is recorded
+            supervisor.say(f"{error}: the next allocation tries again")
+            leave = later or _requeue_later(chain, allocation, supervisor.say)
+            return slurm.persistently(lambda: _leave(supervisor, allocation, leave), REQUEUE_SECONDS)
         leave = later = later or _requeue_later(chain, allocation, supervisor.say)
         if why := _wait(allocation, BUSY_SECONDS):
             supervisor.say(f"{why}: the next allocation waits on")
@@ -295,7 +348,9 @@ def _wait(allocation: slurm.Allocation, seconds: float) -> str:
             time.sleep(0.1)
 
 
-def _guard(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) -> int:
+def _begin(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) -> int | Callable[[], int]:
+    """What comes before the first attempt of an allocation. Returns the function to call at its end; or the exit code,
+    if there is nothing to do. Raises ManapyError, OSError."""
     chain, say = supervisor.chain, supervisor.say
     supervisor.take()
     over = chain.over()
@@ -314,11 +369,18 @@ def _guard(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) ->
             return _cancelled(supervisor, before[0]["id"])
     if (why := supervisor.refusal()) and not force:
         return _give_up(supervisor, why)
-    later = _requeue_later(chain, allocation, say)
+    return _requeue_later(chain, allocation, say)
+
+
+def _attempts(supervisor: Supervisor, allocation: slurm.Allocation, later: Callable[[], int]) -> int:
+    """Run the script, and again while that makes sense in this allocation. Returns the exit code."""
+    chain, say = supervisor.chain, supervisor.say
     env = {**os.environ, **chain.record.get("environment", {})}
-    fleet = spares.AllocatedNodes(chain, allocation, say) if "spares" in chain.record else None
+    fleet: spares.AllocatedNodes | None = None
     while True:
         try:
+            if fleet is None and "spares" in chain.record:
+                fleet = slurm.persistently(lambda: spares.AllocatedNodes(chain, allocation, say))
             outcome = _attempt(supervisor, allocation, env, fleet)
         except Exception as error:  # whatever it is: invariant 1
             return _leave_broken(supervisor, allocation, later, error)

@@ -46,12 +46,16 @@ class Supervisor:
             self.take()
 
     def take(self) -> None:
-        """Take the lock, if this supervisor has not got it yet. Only the first call waits for another one to end.
-        Raises BusyError if it does not."""
-        if not self._taken:
-            patience, self._patience = self._patience, 0.0
-            self._lock.acquire(patience)
-            self._taken = True
+        """Take the lock, if this supervisor has not got it yet. After the first BusyError no call waits for another one
+        to end. Raises BusyError if it does not; ManapyError, OSError."""
+        if self._taken:
+            return
+        try:
+            self._lock.acquire(self._patience)
+        except BusyError:
+            self._patience = 0.0
+            raise
+        self._taken = True
 
     def refusal(self) -> str:
         """Why no further attempt is allowed; empty if one is.

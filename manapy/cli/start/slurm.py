@@ -146,7 +146,9 @@ def _guard(options: argparse.Namespace, out: Output) -> int:
     from ...chain.supervisor import Supervisor
 
     how, limits = arguments.policy(options), arguments.limits(options)
-    chain = batch.open_in_job(options.dir, options.after, _guard_options(options), options.mode)
+    chain = batch.patiently(
+        lambda: batch.open_in_job(options.dir, options.after, _guard_options(options), options.mode), out.error
+    )
     return batch.guard(
         Supervisor(chain, how, limits, out.error, at_once=False), options.budget, options.poll, options.force
     )

@@ -15,10 +15,11 @@ from fake_slurm import FakeSlurm
 from histories import History, events_in
 from manapy.chain import batch, sentinel, timing
 from manapy.chain.attempt import Attempt, Outcome, Policy
-from manapy.chain.lock import BusyError
+from manapy.chain.lock import BusyError, Lock
 from manapy.chain.policy import Limits
 from manapy.chain.slurm import Allocation, TooFewNodes, exclude
 from manapy.chain.supervisor import Supervisor
+from manapy.core.errors import ManapyError
 
 
 @pytest.fixture
@@ -233,6 +234,55 @@ def test_error_of_our_own(
     assert said[:2] == [f"{reason}: the job continues in the next allocation, from the last checkpoint"] * 2
     assert said[2].startswith("giving up: it crashed 3 times in a row")
     assert [(end["how"], end["reason"]) for end in history.chain.events("end")] == [("crashed", reason)] * 3
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_error_before_an_attempt(
+    slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    """As while a file server starts again. The guard tries again; if that does not help, the job comes again."""
+    monkeypatch.setattr(batch, "PASSING_SECONDS", 60.0 if passes else 0.0)
+    monkeypatch.setattr(batch, "PASSING_PAUSE", 0.01)
+    monkeypatch.setattr(Attempt, "run", lambda *_: Outcome("finished", 3))
+    acquire, calls = Lock.acquire, list[float]()
+
+    def fail(lock: Lock, patience: float) -> None:
+        calls.append(patience)
+        if not passes or len(calls) <= 2:
+            raise OSError(errno.ESTALE, "Stale file handle", "/x")
+        acquire(lock, patience)
+
+    monkeypatch.setattr(Lock, "acquire", fail)
+    slurm.answer("scontrol", "kill -TERM $PPID")
+    history.chain.record |= {"mode": "requeue", "sbatch": []}
+    said: list[str] = []
+    supervisor = Supervisor(history.chain, Policy(), Limits(), said.append, at_once=False)
+    if passes:
+        assert batch.guard(supervisor, None, 60) == 3
+        assert said[0] == "/x: Stale file handle: trying again" and len(set(calls)) == 1
+        assert slurm.calls("scontrol requeue") == []
+    else:
+        assert batch.guard(supervisor, None, 60) == batch.EXIT_GAVE_UP
+        assert said[0] == "/x: Stale file handle: the next allocation tries again"
+        assert slurm.calls("scontrol requeue") == ["scontrol requeue 17"]
+        assert history.chain.events() == []
+
+
+def test_error_that_does_not_pass() -> None:
+    for error in (ManapyError("another manapy has taken over"), PermissionError(errno.EACCES, "Permission denied")):
+        with pytest.raises(type(error)):
+            batch.patiently(lambda error=error: fake_slurm.fail(error), print)
+
+
+def test_spare_nodes_that_cannot_be_chosen(slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job comes again, and this counts as a crash."""
+    monkeypatch.setattr("manapy.chain.spares.AllocatedNodes", lambda *_: fake_slurm.fail(ManapyError("no nodes")))
+    slurm.answer("scontrol", "kill -TERM $PPID")
+    history.chain.record |= {"mode": "requeue", "sbatch": [], "spares": {}}
+    supervisor = Supervisor(history.chain, Policy(), Limits(), print)
+    assert batch.guard(supervisor, None, 60) == batch.EXIT_GAVE_UP
+    assert slurm.calls("scontrol requeue") == ["scontrol requeue 17"]
+    assert [(end["how"], end["reason"]) for end in history.chain.events("end")] == [("crashed", "no nodes")]
 
 
 def test_one_more_attempt(slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
