@@ -229,6 +229,9 @@ class Attempt:
             lead = timing.lead(self.measured, (look.deadline or now) - begin, self.policy.margin, self._copy)
             leave = self._leave or look.leave
             early = bool(leave)
+            on_time = now >= (look.deadline or math.inf) - timing.ON_TIME
+            if early and not on_time and not self.chain.events("ending", self.attempt):  # it may be killed meanwhile
+                self.chain.append("ending", self.attempt, reason=leave)
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()

@@ -11,7 +11,7 @@ from . import steps
 from .record import Chain, Event
 
 # events that only a running attempt records
-SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped", "verdict", "withdrawn", "hung")
+SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped", "verdict", "withdrawn", "hung", "ending")
 
 FAILED = ("crashed", "hung")  # ends of attempts that may come again at once
 
@@ -49,7 +49,7 @@ def span(chain: Chain, attempt: int, now: float | None = None) -> tuple[float, f
     events = chain.events(attempt=attempt)
     begin = float(events[0]["time"])
     end = next((event for event in events if event["event"] == "end"), None)
-    if end is not None and end["how"] != "lost":
+    if end is not None and end["how"] != "lost" and not end.get("late"):
         return begin, float(end["time"])
     if end is None and attempt == chain.attempts():
         return begin, time.time() if now is None else now
@@ -57,17 +57,15 @@ def span(chain: Chain, attempt: int, now: float | None = None) -> tuple[float, f
 
 
 def lost(chain: Chain) -> Event | None:
-    """If the last attempt has ended without a record (killed at its limit, its node lost), record that."""
+    """If the last attempt has ended without a record (killed at its limit, its node lost), record that. If it was being
+    ended early, it was taken, and did not get its time."""
     last = chain.attempts()
     if last == 0 or chain.events("end", last):
         return None
-    return chain.append(
-        "end",
-        last,
-        how="lost",
-        code=0,
-        reason="it ended without a record: it was killed at its limit, or its first node was lost",
-    )
+    how, reason = "lost", "it ended without a record: it was killed at its limit, or its first node was lost"
+    for ending in chain.events("ending", last):
+        how, reason = "taken", f"{ending['reason']}, and it was killed before it was saved"
+    return chain.append("end", last, how=how, code=0, reason=reason, late=True)
 
 
 def _taken(chain: Chain, attempt: int) -> int:

@@ -21,8 +21,9 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     verdict     state cause rank call sentence         said of a job by its watch (watching.py)
     withdrawn   state cause rank call sentence         this verdict no longer holds
     hung        dir sentence since evidence place host the attempt ends because of a verdict (remedy.py)
+    ending      reason                                 the attempt is ended before its deadline, and is being saved
     end         how code reason noticed                the attempt is over (attempt.Outcome); noticed: when a crash
-                                                       was, or 0
+                                                       was, or 0; late: true if the next attempt has recorded it
     finished    code                                   the chain is over
     moved       away to left                           the next attempt runs on other nodes (spares.py); left: spares
     excluded    nodes                                  later allocations do without these nodes (batch.py)

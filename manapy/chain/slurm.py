@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..core.errors import ManapyError, UsageError
+from . import timing
 from .attempt import AllocationState, Outcome
 
 ANSWER_SECONDS = 60.0
 LOOK_SECONDS = 0.25  # between looks whether something else is more urgent than an answer
 PERSIST_SECONDS = 300.0  # slurmctld starts again, or another host takes over
 PAUSE, PAUSE_MAX = 1.0, 15.0  # seconds between two tries; twice as long each time
-ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
 SHOWN = {
     "JobState": "State",
     "EndTime": "EndTime",
@@ -387,7 +387,7 @@ class Allocation:
         """Has the job reached its time limit? Slurm's own time of its end decides, if Slurm has ended it: the clock of
         this node may be another one."""
         end = _epoch(job.get("EndTime", "")) if job.get("JobState") == "COMPLETING" else None
-        return (time.time() if end is None else end) >= self._promised - ON_TIME
+        return (time.time() if end is None else end) >= self._promised - timing.ON_TIME
 
     def requeueable(self) -> bool:
         """May the job be requeued? (sbatch --requeue, JobRequeue of slurm.conf) If Slurm does not answer, a try at the

@@ -343,6 +343,14 @@ def test_signal_while_slurm_hangs(history: History, slurm: FakeSlurm, monkeypatc
     assert saved.exists() and not late.exists()
 
 
+@pytest.mark.parametrize(("left", "noted"), [(600.0, True), (1.0, False)])
+def test_attempt_that_is_ended_early(history: History, left: float, noted: bool) -> None:
+    """It may be killed while it is saved, so this is recorded before. Not at the time limit."""
+    run = Run(history, seconds=left, script="exec sleep 1")
+    run.outcome()
+    assert [event["reason"] for event in history.chain.events("ending")] == ["it is time"] * noted
+
+
 def due(run: Run, seconds: float, deadline: float | None = None) -> bool:
     """Is a checkpoint due so many seconds after the beginning of the attempt?"""
     begin = run.history.chain.events("attempt")[0]["time"]

@@ -177,6 +177,20 @@ def test_what_comes_after_the_end_costs_nothing(history: History, clock: Clock) 
     assert policy.used(history.chain) == 10
 
 
+def test_attempts_that_were_killed_while_they_were_saved(history: History, clock: Clock) -> None:
+    """After SIGTERM and KillWait, each before its first checkpoint: they did not get the promised time."""
+    for _ in range(3):
+        history.begin()
+        clock.now += 60
+        history.note("ending", reason="Slurm sent SIGTERM")
+        clock.now += 9000
+        end = policy.lost(history.chain)
+        assert end is not None and end["how"] == "taken"
+        assert end["reason"] == "Slurm sent SIGTERM, and it was killed before it was saved"
+    assert policy.refusal(history.chain, Limits()) == ""
+    assert policy.used(history.chain) == 3 * 60
+
+
 def test_a_lost_attempt(history: History, clock: Clock) -> None:
     """It is noted once. Its duration ends when it was last known to live, not when its end was noticed."""
     history.begin()
