@@ -163,6 +163,9 @@ def draw(field: np.ndarray, path: Path) -> None:
 def demonstrate(options: argparse.Namespace, console: Console) -> bool:
     """All steps; True if both fields are equal."""
     out: Path = options.out
+    is_ours = (out / "undisturbed.log").exists()  # the first file that a demo makes
+    if out.exists() and not is_ours and (not out.is_dir() or any(out.iterdir())):
+        raise DemoError(f"{out} exists, and no demo has made it: choose another --out")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     job = out / "job"

@@ -49,7 +49,7 @@ from . import descendants, steps, timing
 from .contact import Contact
 from .record import Chain, Event
 from .remedy import Remedy, remedy
-from .signals import handled
+from ..core.processes import handled
 from .watching import Hung, Watching
 
 TICK = 0.25  # seconds between looks at the script's steps

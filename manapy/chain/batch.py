@@ -34,7 +34,7 @@ from . import policy, record, slurm, spares, timing
 from .attempt import Outcome
 from .lock import BusyError
 from .record import Chain
-from .signals import handled
+from ..core.processes import handled
 from .supervisor import EXIT_STOPPED, FORCED, Supervisor
 
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this

@@ -222,10 +222,10 @@ def fate_of(chain: Chain, step: Event) -> StepState:
     """The fate of a step, in whichever attempt. --dir may name the directory of an earlier job: as long as job.json
     describes that one, the step is open."""
     begun = next(event for event in chain.events("step") if event["step"] == step["step"])
-    return fate(Path(step["dir"]), begun.get("was", 0.0))
+    return fate(Path(step["dir"]), begun.get("was"))
 
 
-def fate(directory: Path, was: float = 0.0) -> StepState:
+def fate(directory: Path, was: float | None = None) -> StepState:
     """The fate that job.json records. ``was``: the begin of a job that does not count.
 
     If a rank exits with an error, mpirun kills the others; this is the program's own end (first_failure).

@@ -1,12 +1,14 @@
 """Processes of this host that are not our children: is one alive, when does it end, which one is at the other end of a
-socket. Also: the limit of our own descriptors, and how this process stands to its relatives (prctl(2))."""
+socket. Also: the limit of our own descriptors, how this process stands to its relatives (prctl(2)), and the signals
+by which users and schedulers end it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import socket
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # see heeded()
 RESERVED = 32  # descriptors reserved for commands, checkpoints and logs: connections of ranks must leave them free
 
 
@@ -92,3 +95,19 @@ def is_alive(pid: int) -> bool:
         return stat_fields(Path(f"/proc/{pid}"))[STATE] not in "ZX"
     except (OSError, IndexError):
         return False
+
+
+def heeded() -> list[signal.Signals]:
+    """The signals to handle: those of SIGNALS that are not ignored, as SIGHUP is under nohup."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, object], object]) -> Iterator[None]:
+    """Call ``handler`` for each of these signals meanwhile."""
+    before = {number: signal.signal(number, handler) for number in heeded()}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -205,7 +205,7 @@ def event_line(event: Event) -> str:
         ),
         "excluded": lambda e: f"{', '.join(e['nodes'])} excluded from the next allocations",
         "successor": lambda e: f"job {e['id']} continues after this one",
-        "ending": lambda e: f"is being ended: {e['reason']}",
+        "ending": lambda e: f"attempt {e['attempt']} is being ended: {e['reason']}",
         "end": lambda e: f"attempt {e['attempt']} {e['how']}" + (f": {e['reason']}" if e["reason"] else ""),
         "finished": lambda e: f"finished with exit code {e['code']}",
         "stopped": lambda e: f"stopped: {e['reason']}",

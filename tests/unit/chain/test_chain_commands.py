@@ -368,7 +368,7 @@ def test_step_command(history: History, tmp_path: Path) -> None:
     history.begin(id="17_2")
     for task, begins in (("2", f"NEW {chain}/step-"), ("1", "ERROR MANAPY_CHAIN names the chain of job 17_2")):
         array = {"SLURM_JOB_ID": "18", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": task}
-        answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, **array})
+        answer = step(history, "--ranks", "2", "--", "solver", "--", "x", env={"MANAPY_CHAIN": chain, **array})
         assert answer.startswith(begins)
 
 

@@ -170,6 +170,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
     story.note("skipped", path="/x/ckpt-000007", reason="damaged")
     story.note("note", text="worth knowing")
     story.note("excluded", nodes=["b", "c"])
+    story.note("ending", reason="preempted")
     story.note("successor", id="20")
     story.note("moved", away=["b"], to=["c"], left=1)
     verdict = {"cause": "deadlock", "rank": None, "call": "MPI_Recv"}
@@ -198,6 +199,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
         "from a newer version",
         "worth knowing",
         "b, c excluded from the next allocations",
+        "attempt 4 is being ended: preempted",
         "job 20 continues after this one",
         "b left out, c used instead; spare nodes left: 1",
         "attempt 4 finished",
