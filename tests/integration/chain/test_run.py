@@ -272,6 +272,7 @@ def test_limits(job: Run) -> None:
 
 def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:
     job.run("--mtbf", "2s", command=heat())
+    job.wait_for_event("checkpoint", 3)
     job.finish()
     assert result(job) == undisturbed
     (line,) = [line for line in job.output().splitlines() if "(Daly's formula; Young's:" in line][:1]
