@@ -30,7 +30,8 @@ def run(cases: tuple[Path, Path], tmp_path: Path, name: str, more: dict[str, str
 def test_progress_that_nobody_knows(cases: tuple[Path, Path], tmp_path: Path, more: dict[str, str]) -> None:
     """If the receiver's RNIC doesn't say how far it got, nothing counts as executed, and nothing is repeated."""
     got, said = run(cases, tmp_path, "unknown", more)
-    assert got == ["R100:0", f"S0:{RETRY}", f"S1:{FLUSHED}", f"S2:{FLUSHED}", f"R101:{FLUSHED}"]
+    assert [each for each in got if each[0] == "S"] == [f"S0:{RETRY}", f"S1:{FLUSHED}", f"S2:{FLUSHED}"]
+    assert [each for each in got if each[0] == "R"] == ["R100:0", f"R101:{FLUSHED}"]  # of another completion queue
     assert "a connection of null0 is lost: its peer's RNIC does not say which requests it has executed" in said
 
 
