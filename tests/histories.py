@@ -10,6 +10,8 @@ from typing import Any
 from manapy.chain import record
 from manapy.chain.record import Chain
 
+MOMENT = 0.01  # seconds
+
 
 def events_in(chain: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The events that the history in a chain's directory holds now: all events, or those of one kind. A line may be
@@ -22,6 +24,8 @@ def events_in(chain: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 class History:
     """A chain in a new directory, with shorthands for its events. Each attempt gets the next number."""
+
+    _made: Path | None = None  # the directory of a job whose step is not noted yet
 
     def __init__(self, directory: Path, command: list[str] | None = None) -> None:
         self.chain: Chain = record.create(
@@ -42,6 +46,8 @@ class History:
         """manapy-launch has asked what became of its step, whose job is in this directory."""
         found = {"step": 1, "argv": ["solver"], "ranks": 2, "verdict": "new", "path": "", "code": 0, **fields}
         self.note("step", dir=str(where), **found)
+        if where == self._made:
+            self._begin_after(where)
 
     def checkpoint(self, seconds: float = 1.0, path: str = "ckpt-000001") -> None:
         """Append only the event; no files are written."""
@@ -60,7 +66,7 @@ class History:
 
     def job(self, number: int, state: str, **fields: Any) -> Path:
         """The job directory of a step, as its coordinator would leave it. The job starts a moment after the step was
-        noted; tests note the step afterwards."""
+        noted; tests note the step afterwards, which may take long on a busy disk (_begin_after)."""
         where = self.chain.dir / f"step-{number:03d}"
         where.mkdir(exist_ok=True)
         record = {
@@ -71,10 +77,18 @@ class History:
             "port": 1,
             "ranks": 2,
             "argv": ["solver"],
-            "started": time.time() + 0.01,
-            "changed": time.time() + 0.01,
+            "started": time.time() + MOMENT,
+            "changed": time.time() + MOMENT,
             **fields,
         }
+        self._made = where if "started" not in fields else None
         (where / "job.json").write_text(json.dumps(record))
         (where / "secret").write_bytes(bytes(32))
         return where
+
+    def _begin_after(self, where: Path) -> None:
+        """Its job begins after the step that was noted last."""
+        record = json.loads((where / "job.json").read_text())
+        record["started"] = max(record["started"], self.chain.events("step")[-1]["time"] + MOMENT)
+        (where / "job.json").write_text(json.dumps(record))
+        self._made = None

@@ -273,7 +273,7 @@ def _without_array_lines(header: Sequence[str]) -> list[str]:
     return lines
 
 
-class _PassingError(ManapyError):
+class PassingError(ManapyError):
     """An error that may pass has lasted for PASSING_SECONDS."""
 
 
@@ -290,7 +290,7 @@ def patiently(call: Callable[[], T], say: Callable[[str], None], ended: Callable
                 raise
             text = why(error) if isinstance(error, OSError) else str(error)
             if time.monotonic() >= end or ended():
-                raise _PassingError(text) from error
+                raise PassingError(text) from error
             if not told:
                 say(f"{text}: trying again")
                 told = True
@@ -323,7 +323,7 @@ def _in_turn(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) 
             if not any(event["id"] == allocation.job for event in chain.events() if event["event"] in JOBS):
                 raise
             supervisor.say(f"{error}; this allocation waits")
-        except _PassingError as error:  # nothing has begun, so nothing is recorded
+        except PassingError as error:  # nothing has begun, so nothing is recorded
             supervisor.say(f"{error}: the next allocation tries again")
             leave = later or _requeue_later(chain, allocation, supervisor.say)
             return slurm.persistently(lambda: _leave(supervisor, allocation, leave), REQUEUE_SECONDS)

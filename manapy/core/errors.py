@@ -17,6 +17,7 @@ ManapyError            the command failed: exit code 1
 of other packages:
 
   BusyError            chain/lock.py: another manapy, or a job that has lost its own, is at work on a chain
+  PassingError         chain/batch.py: an error of the file system that may pass has lasted for minutes
   SlurmError           chain/slurm.py: a command of Slurm fails, or says what manapy does not understand
   NoTraceError         trace/capture/rings.py: a folder has no trace files that can be read
   LostError            trace/capture/reach.py: a host does not answer, or not what it should
