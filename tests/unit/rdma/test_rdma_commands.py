@@ -149,6 +149,7 @@ def test_agent_killed_is_replaced_by_the_next_run(env: Environment, short: Path)
 def test_agent_whose_directory_was_removed_ends(agent: Start, env: Environment) -> None:
     """It takes nothing from the agent that was started since."""
     old = agent("host", "--linger=2s")
+    assert old.status()["pid"] == old.process.pid  # it has begun by then
     subprocess.run(["rm", "-r", str(old.place.dir)], check=True)
     new = agent("host")
     assert old.process.wait(PATIENCE) == 0
