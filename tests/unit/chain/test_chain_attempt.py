@@ -24,7 +24,7 @@ from manapy.chain.slurm import Allocation
 from manapy.ckpt import command
 from manapy.ckpt.store import job, publish
 from manapy.ckpt.store.levels import Levels
-from manapy.core import connection, processes
+from manapy.core import connection
 from manapy.core.errors import DiedError
 
 
@@ -71,13 +71,6 @@ class Run:
 
     def outcome(self) -> Outcome:
         return self.attempt.run(self.watch.look())
-
-
-@pytest.fixture(autouse=True)
-def orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt adopts its orphans. pytest's own process must not do so, because it doesn't reap them for the tests
-    that follow."""
-    monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
 
 
 @pytest.fixture
