@@ -49,7 +49,6 @@ from . import descendants, steps, timing
 from .contact import Contact
 from .record import Chain, Event
 from .remedy import Remedy, remedy
-from ..core.processes import handled
 from .watching import Hung, Watching
 
 TICK = 0.25  # seconds between looks at the script's steps
@@ -186,7 +185,7 @@ class Attempt:
     def run(self, look: AllocationState) -> Outcome:
         """Run until the outcome is known. ``look``: the current state of the surroundings."""
         processes.adopt_orphans()
-        with handled(self._on_signal):
+        with processes.handled(self._on_signal):
             signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
             try:
                 # keep the object: subprocess reaps the process of a deleted one

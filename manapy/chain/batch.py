@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..core.errors import ManapyError, explained, why
+from ..core.processes import handled
 from . import policy, record, slurm, spares, timing
 from .attempt import Outcome
 from .lock import BusyError
 from .record import Chain
-from ..core.processes import handled
 from .supervisor import EXIT_STOPPED, FORCED, Supervisor
 
 REQUEUE_SECONDS = 3600.0  # to try it; at the time limit Slurm ends this

@@ -13,10 +13,10 @@ import shlex
 import signal
 from collections.abc import Callable, Sequence
 
+from ..core.processes import heeded
 from .attempt import AllocationState, Outcome
 from .policy import FAILED, failures_in_a_row
 from .record import Chain
-from ..core.processes import heeded
 from .supervisor import EXIT_STOPPED, Supervisor
 
 BACK_OFF_FIRST, BACK_OFF_MAX = 1.0, 60.0  # seconds before the first and the later restarts
