@@ -39,7 +39,11 @@ static windows_t windows_of_the_program(void) {
     const mpy_range_t blocks = {MPY_UPPER_ADDR, MPY_CODE_ADDR}, arena = {MPY_HEAP_LO, MPY_ARENA_HI};
     windows_t w = {.n = 0};
     if (MPY_TRAP->low_exec) w.items[w.n++] = (mpy_range_t){0, MPY_LOW_END};
-    for (uint32_t i = 0; i < MPY_TRAP->nlow; i++) w.items[w.n++] = MPY_TRAP->low[i];
+    for (uint32_t i = 0; i < MPY_TRAP->nlow; i++) {
+        mpy_range_t range = MPY_TRAP->low[i];
+        if (MPY_TRAP->low_exec && range.lo < MPY_LOW_END) range.lo = MPY_LOW_END; /* ASan's shadow crosses 4 GiB */
+        if (range.lo < range.hi) w.items[w.n++] = range;
+    }
     w.items[w.n++] = blocks;
     w.items[w.n++] = arena;
     return w;

@@ -15,6 +15,7 @@
 #include "base/proc/maps.h"
 #include "base/reason.h"
 #include "isolate/fdguard.h"
+#include "isolate/trapstate.h"
 #include "process/children.h"
 
 #include <dirent.h>
@@ -65,8 +66,12 @@ typedef struct mapping {
     bool own, reads, has_name, can_be_of_ranks; /* own: of this process */
 } mapping_t;
 
-/* The MPI library of the lower half shares memory with other ranks, too, but no image contains that. */
+/* The MPI library of the lower half shares memory with other ranks, too, but no image contains that. Below the arena
+ * only the own process knows what the program has mapped. Of others all memory there counts: if it is the lower half's,
+ * the own program does not have it. */
 static bool is_of_the_program(const mapping_t *m) {
+    if (m->lo < MPY_ARENA_LO)
+        return !m->own || mpy_in_upper(m->lo);
     return m->lo >= MPY_HEAP_LO && m->hi <= MPY_ARENA_HI;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #define PAGE 4096ul
+#define FOUR_GIB (1ul << 32)
 #define RW (PROT_READ | PROT_WRITE)
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
 
@@ -65,7 +66,7 @@ static void generated_code_check(void) { CHECK(answer() == 42); }
 
 /* ---- addresses that the program chooses below all others (CUDA, Go, V8) ---- */
 
-static char *window, *far;
+static char *window, *far, *across, *low_view, *usual_view;
 static void addresses_set_up(void) {
     char *const hint = (char *)0x200000000, *const far_hint = (char *)0x10000000000;
     CHECK((window = mmap(hint, 4297064448, PROT_NONE, ANON, -1, 0)) == hint);
@@ -77,9 +78,21 @@ static void addresses_set_up(void) {
     CHECK(other != MAP_FAILED && other != far);
     other = mmap((void *)0x300000000000 /* above */, PAGE, RW, ANON, -1, 0);
     CHECK(other != MAP_FAILED && other != (void *)0x300000000000);
+    across = mmap((void *)(FOUR_GIB - PAGE), 2 * PAGE, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0); /* as ASan's shadow is */
+    CHECK(across == (void *)(FOUR_GIB - PAGE));
+    memcpy(across + PAGE - 3, "across", 7);
+    int fd = memfd_create("views", 0);
+    CHECK(ftruncate(fd, (off_t)PAGE) == 0);
+    low_view = mmap(far_hint + (1ul << 30), PAGE, RW, MAP_SHARED, fd, 0);
+    usual_view = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+    CHECK(low_view == far_hint + (1ul << 30) && usual_view != MAP_FAILED);
+    close(fd);
 }
 static void addresses_check(void) {
     CHECK(strcmp(window + (7 << 20), "in the window") == 0 && strcmp(far + PAGE, "far") == 0);
+    CHECK(strcmp(across + PAGE - 3, "across") == 0);
+    strcpy(low_view, "seen in both");
+    CHECK(strcmp(usual_view, "seen in both") == 0);
     CHECK(touch(window, 0) == SIGSEGV && touch(window + (8 << 20), 0) == SIGSEGV);
     CHECK(munmap(window, 4297064448) == 0 && munmap(far, 64 << 20) == 0);
     CHECK(mmap(window, PAGE, RW, ANON, -1, 0) == window && *window == 0);
@@ -204,6 +217,33 @@ static void evicted_check(void) {
             break;
         }
     }
+}
+
+/* ---- a private view of a file that changes all the time ---- */
+
+static volatile long *counted, *private_view, count;
+static volatile int counting = 1;
+static pthread_t counter;
+static void *count_up(void *unused) {
+    while (counting) {
+        pause_ms(1);
+        counted[0] = ++count;
+        CHECK(private_view[0] <= count); /* nothing has been written to it, so it shows the file, or what was saved */
+    }
+    return unused;
+}
+static void private_view_set_up(void) {
+    int fd = memfd_create("private", 0);
+    CHECK(ftruncate(fd, (off_t)PAGE) == 0);
+    counted = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+    private_view = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+    CHECK(counted != MAP_FAILED && private_view != MAP_FAILED);
+    close(fd);
+    CHECK(pthread_create(&counter, NULL, count_up, NULL) == 0);
+}
+static void private_view_check(void) {
+    counting = 0;
+    CHECK(pthread_join(counter, NULL) == 0);
 }
 
 /* ---- shared huge pages (if the host has any) that only a child has touched ---- */
@@ -436,4 +476,4 @@ static void holes_check(void) {
 /* locked memory cannot be evicted, so lock_all comes after that state */
 MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(evicted), STATE(huge_shared), STATE(lock_all), STATE(guards),
      STATE(protections), STATE(generated_code), STATE(addresses), STATE(sizes), STATE(neighbours), STATE(files),
-     STATE(replaced), STATE(arenas), STATE(collisions))
+     STATE(replaced), STATE(arenas), STATE(collisions), STATE(private_view))
