@@ -161,8 +161,10 @@ static int file_crc(mpy_image_output_t *o, const mpy_pages_t *p, uint64_t offset
     if (lent && !is_file(p, p->fd)) lent = 0;
     if (!lent) {
         int fd = open(p->map->path, O_RDONLY | O_CLOEXEC);
-        bad = fd < 0 || read_crc(o, p, fd, offset, length, &k.crc);
+        const int is_other = fd >= 0 && !is_file(p, fd); /* it has taken the name since the program was halted */
+        bad = fd < 0 || is_other || read_crc(o, p, fd, offset, length, &k.crc);
         if (fd >= 0 && !has_locks) close(fd);
+        if (is_other) errno = ESTALE;
     }
     if (bad) return mpy_image_output_cancelled(o) ? -1 : mpy_image_output_fail(o, p->map->path);
     remember(&k);
