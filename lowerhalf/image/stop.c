@@ -55,6 +55,7 @@ typedef struct record {
     char name[16];
     int seen; /* in the latest listing */
     volatile int was_busy; /* it has answered BUSY */
+    int looks; /* how often it was seen running before the stop was sent */
     int syscall_nr; /* the system call in which it slept when the stop was sent, or -1 */
     uint64_t syscall_args[3], syscall_pc;
     int again;
@@ -391,6 +392,13 @@ int mpy_stop_check(char *error, size_t n) {
                       "saved");
 }
 
+/* A thread that runs may be about to sleep. If the stop interrupts that sleep, not all code shows which system call it
+ * was (`interrupted`). So threads get some time to fall asleep first. */
+static int may_fall_asleep(record_t *r) {
+    enum { LOOKS = 5 }; /* a fifth of a millisecond apart */
+    return r->syscall_nr < 0 && r->looks++ < LOOKS;
+}
+
 /* One pass over the threads. Returns the number of threads that are not halted yet, or -1 on failure. */
 static int pass(char *error, size_t n) {
     int running = 0;
@@ -413,7 +421,7 @@ static int pass(char *error, size_t n) {
             if (r->state == FREE || r->state == BUSY) note_syscall(r, &s);
         }
         r->seen = 1;
-        if (r->state == FREE || r->state == BUSY) {
+        if ((r->state == FREE || r->state == BUSY) && !may_fall_asleep(r)) {
             r->state = REQUESTED;
             mpy_sys(SYS_tgkill, getpid(), tid, MPY_SIGNAL_STOP);
         }

@@ -191,7 +191,7 @@ static void short_check(void) {
     short_end = 1;
     for (int i = 0; i < SHORT; i++) {
         pthread_join(short_threads[i], NULL);
-        CHECK(interrupted[i] == 0);
+        if (interrupted[i]) printf("FAILED short: %d calls of thread %d\n", interrupted[i], i), failures++;
     }
 }
 
