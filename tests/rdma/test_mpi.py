@@ -27,6 +27,7 @@ BIN = Path(sys.executable).parent
 TESTS = Path(__file__).resolve().parents[1]
 TRAIN = TESTS.parent / "osu_bench" / "rdma" / "train.py"
 EPOCHS = TESTS / "programs" / "rdma" / "epochs.c"
+REMAPPED = TESTS / "programs" / "rdma" / "remapped.c"
 STEPS = 20  # of an epoch; there are two epochs
 LAST = 2 * STEPS
 UNPROTECTED = "queue pairs of another type than RC are not protected"
@@ -242,6 +243,15 @@ def served(vm: VM, host: str, ranks: list[int]) -> dict[str, Any]:
     (found,) = [one for one in status if one["job"].startswith("job-")]
     assert sorted(client["rank"] for client in found["clients"]) == ranks
     return found
+
+
+@pytest.mark.parametrize("inside", [(), ("manapy-launch", "--shift", "off")], ids=["native", "launched"])
+def test_memory_mapped_again(rdma_vm: VM, start: Start, rdma_share: Path, inside: tuple[str, ...]) -> None:
+    """MPI's library of the lower half sees no munmap of the program, so it must not remember registered memory."""
+    program = dataclasses.replace(mpi_programs(), where=rdma_share)(REMAPPED)
+    command = [BIN / inside[0], *inside[1:]] if inside else ["env", f"LD_LIBRARY_PATH={BIN.parent / 'lib'}"]
+    process = start(*command, program)
+    assert process.wait(PATIENCE) == 0 and process.stdout == "ok\n", process.report()
 
 
 def test_without_the_coordinator(rdma_vm: VM, launch: Start, lead: Lead, sums: list[str], shared_path: Path) -> None:

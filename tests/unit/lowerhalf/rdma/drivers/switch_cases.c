@@ -387,6 +387,7 @@ static void late_sender(void) {
     for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; rnr_retry_of(backup(to)) != 6; usleep(200))
         CHECK(shift_now() < end);
     wait_at(0, false);
+    set_default(false);
     post_recv();
     fail(to, IBV_WC_RETRY_EXC_ERR);
     post(IBV_WR_SEND, 40, true);
