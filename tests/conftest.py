@@ -66,12 +66,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Ranks of MPICH wait by polling. With its option they sleep for a moment between polls, and so do the waits of
     manapy's wrappers; otherwise ranks that wait would take the processors of those that have work. Open MPI has another
-    option (integration/launchers.py). And numpy gets no threads, which would spin at each start; restart/test_heat2d.py
-    has ranks with such threads."""
+    option (integration/launchers.py). UCX takes 40 ms of each start to hook munmap(2), which it does not do under
+    manapy. And numpy gets no threads, which would spin at each start; restart/test_heat2d.py has ranks with such
+    threads."""
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
         os.environ.pop(name, None)
     sys.dont_write_bytecode = False
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
+    os.environ.setdefault("UCX_MEM_EVENTS", "n")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     settings.register_profile("repeatable", derandomize=True, deadline=None)
     settings.register_profile("random", deadline=None)
