@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--quick", action="store_true", help="unit tests under 2 seconds, and one real job of each kind: a few minutes"
     )
-    group.addoption("--long", action="store_true", help="also the long random runs: for a night")
+    group.addoption("--long", action="store_true", help="also what is for a night (tests/README.md)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

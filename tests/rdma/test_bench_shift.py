@@ -56,7 +56,7 @@ def complete() -> None:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quick_run(rdma_machine: VM, tmp_path: Path) -> None:
     rdma_machine.stop()  # one machine at a time
     done = bench("--quick", "--only", ",".join(ROWS), "--storm", 2, "--out", "out", cwd=tmp_path)

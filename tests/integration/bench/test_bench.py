@@ -158,6 +158,7 @@ def test_methods_of_diagnosis(tmp_path: Path) -> None:
     assert "JIT" in done.stdout and (tmp_path / "out" / "figure7-f1.png").exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="emulated nodes need root and iproute2")
 def test_jobs_with_faults(tmp_path: Path) -> None:
     """A job is kept alive on emulated nodes while faults happen, and its result is right. Healthy jobs are left
@@ -174,7 +175,7 @@ def test_jobs_with_faults(tmp_path: Path) -> None:
         assert rows[f"{kind}: ended because of a verdict"]["samples"]["manapy"] == [0.0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of recording and watching, the case studies, false alarms. Every row is there, and values that don't

@@ -90,7 +90,7 @@ def test_quick_run(tmp_path: Path) -> None:
 
 
 @needs_nodes
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_beside_other_libraries(tmp_path: Path) -> None:
     peers = [name for name in FCDP_JOBS if name not in NEEDED]

@@ -99,11 +99,16 @@ def jobs(launcher: Launcher) -> list[tuple[Group, list[str]]]:
     return [*((group, []) for group in groups(whole)), *(((path,), states) for path, states in partly.items())]
 
 
+def when(launcher: Launcher, group: Group) -> list[pytest.MarkDecorator]:
+    """Programs that run alone on Intel MPI's library of the standard ABI, which manapy advises against: at night."""
+    return [pytest.mark.long] if launcher == INTEL_STANDARD and len(group) == 1 else []
+
+
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
     ("launcher", "group", "states"),
     [
-        pytest.param(launcher, group, states, id=f"{launcher.name}-{name_of_group(group)}")
+        pytest.param(launcher, group, states, id=f"{launcher.name}-{name_of_group(group)}", marks=when(launcher, group))
         for launcher in (*OTHERS, INTEL_STANDARD)
         for group, states in jobs(launcher)
     ],
@@ -133,6 +138,7 @@ def use(launcher: Launcher, job: Job) -> None:
     job.mpirun, job.env["LD_LIBRARY_PATH"] = launcher.mpirun, str(library.parent)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "state", "how"),
     [(program, state, how) for program, states in INTELS_FAULTS.items() for state, how in states.items()],

@@ -176,9 +176,11 @@ def on_an_unlimited_stack(job: Job) -> Iterator[None]:
         job.mpirun = mpirun
 
 
-@pytest.mark.parametrize("before", [False, True], ids=["limited", "unlimited"])
-@pytest.mark.parametrize("after", [False, True], ids=["limited", "unlimited"])
-@pytest.mark.parametrize("options", [(), ("-no-pie",)], ids=["pie", "no-pie"])
+@pytest.mark.parametrize(
+    ("options", "before", "after"),
+    [((), False, True), ((), True, False), (("-no-pie",), False, False), (("-no-pie",), True, True)],
+    ids=["pie-limited-unlimited", "pie-unlimited-limited", "no-pie-limited", "no-pie-unlimited"],
+)
 def test_unlimited_stack(
     make_job: Callable[..., Job], tmp_path: Path, before: bool, after: bool, options: tuple[str, ...]
 ) -> None:
