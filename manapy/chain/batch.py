@@ -493,8 +493,7 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
     if (waits := _waiting_successor(chain, allocation)) is not None:
         say(f"job {waits} still continues after this one")
         return lambda: _exclude(chain, waits, say)
-    options = [*_sbatch(chain), f"--dependency=afterany:{allocation.job}"]
-    successor = slurm.persistently(lambda: slurm.submit(chain.dir / "batch.sh", options))
+    successor = slurm.submit_after(allocation.job, chain.dir / "batch.sh", _sbatch(chain))
     chain.append("successor", chain.attempts(), id=successor)
     say(f"job {successor} continues after this one")
     _exclude(chain, successor, say)

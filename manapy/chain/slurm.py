@@ -17,6 +17,7 @@ import calendar
 import contextlib
 import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -420,3 +421,27 @@ def words(options: str, comments: bool = False) -> list[str]:
 def submit(batch: Path, options: Sequence[str]) -> str:
     """Submit a script by sbatch. Returns the job's id. Raises SlurmError."""
     return command("sbatch", "--parsable", *options, batch).splitlines()[-1].partition(";")[0]
+
+
+def submit_after(job: str, batch: Path, options: Sequence[str]) -> str:
+    """Submit a script that starts when a job has ended. Returns the id of the new job. Tries it persistently; Slurm may
+    accept a job and not answer, so before another try it looks whether that job is queued. Raises SlurmError."""
+    tried = False
+
+    def attempt() -> str:
+        nonlocal tried
+        if tried and (accepted := _queued_after(job, batch)) is not None:
+            return accepted
+        tried = True
+        return submit(batch, [*options, f"--dependency=afterany:{job}"])
+
+    return persistently(attempt)
+
+
+def _queued_after(job: str, batch: Path) -> str | None:
+    """The id of the user's queued job that starts this script when a job has ended. Raises SlurmError."""
+    lines = command("squeue", "--noheader", "--me", "--states=PENDING", "--format=%A|%E|%o").splitlines()
+    for id, dependency, script in (line.split("|", 2) for line in lines if line.count("|") >= 2):
+        if re.search(rf"\bafterany:{job}\b", dependency) and script.startswith(str(batch)):
+            return id
+    return None

@@ -378,8 +378,8 @@ def test_cause_of_a_hang_is_excluded(
         )
 
 
-def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is understood, whatever the user has written into the job's name."""
+def test_what_slurm_says_of_a_job(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is understood, whatever the user has written into the job's name. So is which job waits for it."""
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, cluster.env[name])
     lie = "x JobState=CANCELLED EndTime=2001-01-01T00:00:00 Restarts=9 Requeue=0 TimeLimit=00:00:01"
@@ -406,7 +406,11 @@ def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPa
         and slurm._epoch(said.get("PreemptTime", "")) is None
     )
     assert not slurm.was_cancelled(job)
-    cluster.command("scancel", job)
+    script = tmp_path / "a name.sh"
+    script.write_text("#!/bin/sh\n")
+    after = slurm.submit_after(job, script, ["--output=/dev/null"])
+    assert slurm._queued_after(job, script) == after and slurm._queued_after(after, script) is None
+    cluster.command("scancel", job, after)
     until(lambda: slurm.show(job)["JobState"] != "RUNNING", "the last seconds of the job")
     assert abs((slurm._epoch(slurm.show(job)["EndTime"]) or 0) - time.time()) < 120
     until(lambda: slurm.was_cancelled(job), "the end of the job")

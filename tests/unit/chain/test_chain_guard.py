@@ -155,6 +155,27 @@ def test_a_successor_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Pat
     assert [event["id"] for event in events_in(tmp_path / "chain", "successor")] == ["18"]
 
 
+@pytest.mark.parametrize(
+    ("after", "script", "id"),
+    [
+        ("afterany:17(unfulfilled)", "batch.sh", "18"),
+        ("afterany:17(unfulfilled)", "another.sh", "19"),
+        ("afterany:171(unfulfilled)", "batch.sh", "19"),
+    ],
+)
+def test_a_successor_that_slurm_accepts_without_an_answer(
+    slurm: FakeSlurm, tmp_path: Path, after: str, script: str, id: str
+) -> None:
+    """It is found in the queue, and no second one is submitted. Others are not taken for it."""
+    chain = tmp_path / "chain"
+    slurm.answer("sbatch", "echo 19", fails=1)
+    slurm.job(f"case \"$*\" in *PENDING*) echo '18|{after}|{chain}/{script}'; exit;; esac")
+    done = fake_slurm.guard(chain, "--mode", "chain", script="exit 3")
+    assert done.returncode == 3, done.stderr
+    assert [event["id"] for event in events_in(chain, "successor")] == [id]
+    assert len(slurm.calls("sbatch")) == int(id) - 17
+
+
 def test_sentinel_while_slurm_does_not_answer(
     slurm: FakeSlurm, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
