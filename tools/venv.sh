@@ -9,10 +9,19 @@
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$(basename "$0"): $*"; exit 1; }
 
-check_prerequisites() {
+export PIP_USER=0 # a user's setting must not keep pip from installing into an environment
+
+# Sets `python`: python3, or on systems whose own is older, a newer one beside it.
+find_python() {
+    for python in python3 python3.14 python3.13 python3.12 python3.11; do
+        "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
+    done
     command -v python3 >/dev/null || fail "python3 is missing: apt install python3 python3-venv gcc"
-    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        fail "Python 3.11 or newer is needed (found $(python3 -V))"
+    fail "Python 3.11 or newer is needed (found $(python3 -V))"
+}
+
+check_prerequisites() {
+    find_python
     command -v cc >/dev/null || command -v gcc >/dev/null || fail "a C compiler is missing: apt install gcc libc6-dev"
     [ "$(uname -m)" = x86_64 ] || fail "manapy needs x86-64 (this is $(uname -m))"
 }
@@ -20,10 +29,10 @@ check_prerequisites() {
 # On Debian venv's ensurepip is in the package python3-venv. Without it, an existing pip can fill an empty environment.
 make_venv() {
     local venv=$1
-    python3 -m venv "$venv" >/dev/null 2>&1 && return
+    "$python" -m venv "$venv" >/dev/null 2>&1 && return
     rm -rf "$venv"
-    if python3 -m pip --version >/dev/null 2>&1 && python3 -m venv --without-pip "$venv" 2>/dev/null &&
-        python3 -m pip --python "$venv/bin/python" install --quiet pip; then
+    if "$python" -m pip --version >/dev/null 2>&1 && "$python" -m venv --without-pip "$venv" 2>/dev/null &&
+        "$python" -m pip --python "$venv/bin/python" install --quiet pip; then
         return
     fi
     rm -rf "$venv"
@@ -31,14 +40,17 @@ make_venv() {
         say "installing python3-venv"
         apt-get -qq update &&
             DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y python3-venv >/dev/null &&
-            python3 -m venv "$venv" && return
+            "$python" -m venv "$venv" && return
     fi
     fail "cannot make a virtual environment: apt install python3-venv"
 }
 
+# The scripts of an environment contain its path, so those of a clone that was moved don't start.
 ensure_venv() {
     check_prerequisites
-    [ -x "$1/bin/pip" ] || make_venv "$1"
+    "$1/bin/pip" --version >/dev/null 2>&1 && return
+    [ ! -e "$1" ] || { say "$1 was moved, or is not complete: making it anew"; rm -rf "$1"; }
+    make_venv "$1"
 }
 
 prepare_venv() {
