@@ -65,7 +65,8 @@ prepare_venv() {
     fi
     say "installing manapy[$extra] into $venv"
     touch "$stamp.new"
-    (cd "$root" && "$venv/bin/pip" install --quiet --disable-pip-version-check ".[$extra]") ||
+    (cd "$root" && SKBUILD_CMAKE_DEFINE=$([ "$extra" != test ] || echo CMAKE_COMPILE_WARNING_AS_ERROR=ON) \
+        "$venv/bin/pip" install --quiet --disable-pip-version-check ".[$extra]") ||
         fail "installation failed"
     mv "$stamp.new" "$stamp"
 }
