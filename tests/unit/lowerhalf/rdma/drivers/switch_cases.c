@@ -119,6 +119,8 @@ static void wait_at(int path, bool network) {
         there = at(from, path) && at(to, path);
         pthread_mutex_unlock(&device()->lock);
     }
+    while (network && carry()) /* what they have posted there at last */
+        ;
     poll_queues();
 }
 
