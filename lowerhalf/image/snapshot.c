@@ -8,10 +8,9 @@
  *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has
  *     the memory as it was at the first step. If all pages that it writes were copied, it may also run in this process.
  *  2. A forked process does not have some pages as they were: memory that is shared and has no file, private memory of
- *     a file without a name (a memfd) or of POSIX shared memory, and memory with MADV_DONTFORK or MADV_WIPEONFORK. The
- *     first step copies them. So it reads the program's advice if there was such advice; otherwise the second step
- *     reads it. Pages that a device writes (pinned ones) it has: the kernel copies them during the fork (background.c
- *     asks for such a kernel).
+ *     a memfd or of POSIX shared memory, and memory with MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them.
+ *     So it reads the program's advice if there was such advice; otherwise the second step reads it. Pages that a
+ *     device writes (pinned ones) it has: the kernel copies them during the fork (background.c asks for such a kernel).
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
@@ -169,6 +168,8 @@ static int note_regions(mpy_snapshot_t *s, char *error, size_t n) {
     return 0;
 }
 
+static int is_memfd(const char *path) { return !strncmp(path, "/memfd:", 7); }
+
 /* Invariant 2 */
 static int copy_what_forks_lose(mpy_snapshot_t *s) {
     mpy_pages_t *pages = s->pages.items;
@@ -177,7 +178,7 @@ static int copy_what_forks_lose(mpy_snapshot_t *s) {
     for (size_t i = 0; i < s->pages.count && !bad; i++) {
         const mpy_map_t *m = pages[i].map;
         uint64_t most = UINT64_MAX;
-        if (m->shared || m->deleted || mpy_memory_file_is_posix(m->path) ||
+        if (m->shared || is_memfd(m->path) || mpy_memory_file_is_posix(m->path) ||
             m->advice & (MPY_REGION_DONT_FORK | MPY_REGION_WIPE_ON_FORK))
             bad = mpy_pages_copy(&s->out, &pages[i], &most);
     }
