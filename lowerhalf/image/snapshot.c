@@ -17,6 +17,7 @@
 #include "base/hex.h"
 #include "base/io/host.h"
 #include "base/now.h"
+#include "base/proc/deleted.h"
 #include "base/proc/fds.h"
 #include "base/rank.h"
 #include "base/reason.h"
@@ -168,8 +169,6 @@ static int note_regions(mpy_snapshot_t *s, char *error, size_t n) {
     return 0;
 }
 
-static int is_memfd(const char *path) { return !strncmp(path, "/memfd:", 7); }
-
 /* Invariant 2 */
 static int copy_what_forks_lose(mpy_snapshot_t *s) {
     mpy_pages_t *pages = s->pages.items;
@@ -178,7 +177,7 @@ static int copy_what_forks_lose(mpy_snapshot_t *s) {
     for (size_t i = 0; i < s->pages.count && !bad; i++) {
         const mpy_map_t *m = pages[i].map;
         uint64_t most = UINT64_MAX;
-        if (m->shared || is_memfd(m->path) || mpy_memory_file_is_posix(m->path) ||
+        if (m->shared || mpy_is_memfd(m->path) || mpy_memory_file_is_posix(m->path) ||
             m->advice & (MPY_REGION_DONT_FORK | MPY_REGION_WIPE_ON_FORK))
             bad = mpy_pages_copy(&s->out, &pages[i], &most);
     }

@@ -179,7 +179,7 @@ int mpy_fd_file_commit(char *err, size_t n) {
 /* ---- without a name ---- */
 
 static int is_memfd(const mpy_desc_t *d) {
-    return !strncmp(d->path, "/memfd:", 7);
+    return mpy_is_memfd(d->path);
 }
 
 static int is_in_memory(const mpy_desc_t *d) {
@@ -283,7 +283,7 @@ static int content_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *er
 /* Creates an empty file without a name, in the old directory if possible. */
 static int create(const char *name, int memfd) {
     if (memfd)
-        return memfd_create(name + strlen("/memfd:"), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        return memfd_create(name + strlen(MPY_MEMFD), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     char directory[4096];
     snprintf(directory, sizeof directory, "%s", name);
     char *slash = strrchr(directory, '/');
@@ -318,7 +318,7 @@ static int content_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *
     d->object = dev * 0x9E3779B97F4A7C15ul ^ ino;
     d->which = shared ? 0 : (int)seals;
     mpy_desc_t *base = first ? d : mpy_fdtable_object(t, d);
-    if (r->failed || !content || !base || (base != d && base->extra < 0) || (memfd && strncmp(name, "/memfd:", 7)))
+    if (r->failed || !content || !base || (base != d && base->extra < 0) || (memfd && !mpy_is_memfd(name)))
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     if (first) {
         int fd = shared ? mpy_memory_file_open(dev, ino, size, shared, err, n) : create(name, memfd);

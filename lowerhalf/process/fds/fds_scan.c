@@ -117,7 +117,7 @@ char *mpy_fdinfo_read_of(int pid, int fd) {
 static int nameless(const mpy_desc_t *d) {
     const char *slash = strrchr(d->path, '/');
     struct stat st;
-    if (!strncmp(d->path, "/memfd:", 7) || d->st.st_nlink == 0)
+    if (mpy_is_memfd(d->path) || d->st.st_nlink == 0)
         return 1;
     /* A file that was deleted on NFS while open: it disappears when we end. */
     if (slash && !strncmp(slash + 1, ".nfs", 4))
