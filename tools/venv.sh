@@ -45,11 +45,15 @@ make_venv() {
     fail "cannot make a virtual environment: apt install python3-venv"
 }
 
-# The scripts of an environment contain its path, so those of a clone that was moved don't start.
+# The scripts of an environment contain its path, so those of a clone that was moved don't start. Only an environment
+# with a stamp of prepare_venv is removed: another one is the user's, perhaps made without pip.
 ensure_venv() {
     check_prerequisites
     "$1/bin/pip" --version >/dev/null 2>&1 && return
-    [ ! -e "$1" ] || { say "$1 was moved, or is not complete: making it anew"; rm -rf "$1"; }
+    if compgen -G "$1/.manapy-*" >/dev/null; then
+        say "$1 was moved, or is damaged: making it anew"
+        rm -rf "$1"
+    fi
     make_venv "$1"
 }
 
