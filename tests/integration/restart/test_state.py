@@ -178,8 +178,14 @@ def on_an_unlimited_stack(job: Job) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("options", "before", "after"),
-    [((), False, True), ((), True, False), (("-no-pie",), False, False), (("-no-pie",), True, True)],
-    ids=["pie-limited-unlimited", "pie-unlimited-limited", "no-pie-limited", "no-pie-unlimited"],
+    [
+        # each pair of values in an ordinary run; the other combinations with --long
+        pytest.param(options, before, after, marks=[] if (before == after) == bool(options) else [pytest.mark.long])
+        for options in ((), ("-no-pie",))
+        for before in (False, True)
+        for after in (False, True)
+    ],
+    ids=lambda value: {False: "limited", True: "unlimited", (): "pie"}.get(value, "no-pie"),
 )
 def test_unlimited_stack(
     make_job: Callable[..., Job], tmp_path: Path, before: bool, after: bool, options: tuple[str, ...]
