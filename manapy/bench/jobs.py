@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from .calls import apps, imb, latency
-from .checkpoints import dmtcp, images, messages, trees, ways
-from .rdma import connections, fallback, storm, throughput, training, verbs
+from .checkpoints import dmtcp, images, message_counts, trees, ways
+from .rdma import connections, failing_training, fallback, storm, throughput, verbs
 from .scale import load
 from .shared.commands import BenchError, LeftOutError, Setting
 from .shared.samples import CLOCK, FCDP, MANAPY, SHIFT, Row
@@ -51,7 +51,7 @@ JOBS: dict[str, Job] = {
     "images": Job("ways to write and to read images, compared", 600, ways.images),
     "dmtcp": Job("one process without MPI: the same, and by the DMTCP that is on PATH", 120, dmtcp.compare),
     "messages": Job(
-        "messages and rounds of a checkpoint over the number of ranks, in the model", 20, messages.messages
+        "messages and rounds of a checkpoint over the number of ranks, in the model", 20, message_counts.messages
     ),
     "scale": Job("checkpoints with many ranks, which are stubs, and the agents of their nodes", 60, load.scale),
     "imb": Job("the Intel MPI Benchmarks, as Intel built them", 60, imb.imb),
@@ -77,7 +77,7 @@ JOBS: dict[str, Job] = {
     "training": Job(
         "a training job over MPI while its rail fails, five cases (SHIFT's Figure 10)",
         360,
-        training.training,
+        failing_training.training,
         guest=True,
     ),
     "hangs": Job(

@@ -1,6 +1,6 @@
 """The agent of a job on one host. It keeps the keys of the host's programs in the job's store, answers their questions
 about keys of other hosts, and passes events up and commands down. `manapy rdma run` or `manapy rdma agent` starts it as
-a process (serve). For a job of manapy-launch it is a part of another process (host.py). protocol.py has the protocol.
+a process (serve). For a job of manapy-launch it is a part of another process (host.py). Protocol: kv_protocol.py.
 
 A client is a program with its RNICs. The agent knows it by the name that it has given itself, not by its connection: it
 returns after a lost connection.
@@ -45,8 +45,8 @@ from .. import __version__
 from ..core import handshake, proc, processes
 from ..core.errors import LeaseLostError, StoreError, why
 from ..core.tasks import Tasks
-from . import protocol
-from .events import Ledger, State, parse
+from . import kv_protocol
+from .ledger import Ledger, State, parse
 from .guard import Guard
 from .place import Place
 from .store import KEYS_MAX, Lease, Store
@@ -139,7 +139,7 @@ class RdmaAgent:
         server = await asyncio.start_unix_server(
             lambda reader, writer: self._tasks.spawn(self._accept(reader, writer)),
             sock=listener,
-            limit=protocol.LINE_MAX,
+            limit=kv_protocol.LINE_MAX,
         )
         log.info("manapy %s: agent of job %s, pid %d, keys in %s", __version__, self.place.job, os.getpid(), self.url)
         with contextlib.suppress(StoreError):
@@ -307,7 +307,7 @@ class RdmaAgent:
                 log.warning("a connection of user %d was refused", uid)
                 return
             admitted = await asyncio.wait_for(
-                handshake.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS
+                handshake.admit_stream(reader, writer, self._secret, kv_protocol.AGENT), HANDSHAKE_SECONDS
             )
             role = admitted[0] if admitted is not None else None
             if role == "program":
@@ -326,7 +326,7 @@ class RdmaAgent:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         kinds: dict[str, int],
-        serve: Callable[[protocol.Request], Any],
+        serve: Callable[[kv_protocol.Request], Any],
     ) -> None:
         """Answer each request with the result of serve(), until the connection ends or a request is invalid."""
         while True:
@@ -337,8 +337,8 @@ class RdmaAgent:
             if not line.endswith(b"\n") or self._over.is_set():  # invariant 7
                 return
             try:
-                request = protocol.parse(line, kinds)
-            except protocol.Malformed as error:
+                request = kv_protocol.parse(line, kinds)
+            except kv_protocol.Malformed as error:
                 if error.number is None:
                     return
                 answer = f"{error.number} ERROR EINVAL {error}"
@@ -355,7 +355,7 @@ class RdmaAgent:
     async def _serve_program(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
         client: Client | None = None
 
-        async def serve(request: protocol.Request) -> str:
+        async def serve(request: kv_protocol.Request) -> str:
             nonlocal client
             fields = request.fields
             if request.kind == "HELLO":
@@ -393,7 +393,7 @@ class RdmaAgent:
                     return "OK"
 
         try:
-            await self._requests(reader, writer, protocol.FROM_PROGRAM, serve)
+            await self._requests(reader, writer, kv_protocol.FROM_PROGRAM, serve)
         finally:
             if client is not None:
                 self._lose(client, writer)
@@ -446,7 +446,7 @@ class RdmaAgent:
                 writer.write(f"{number} EVENT {line}\n".encode())
 
     async def _serve_command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
-        async def serve(request: protocol.Request) -> str:
+        async def serve(request: kv_protocol.Request) -> str:
             match request.kind:
                 case "STATUS":
                     return f"OK {json.dumps(self.status())}"
@@ -471,7 +471,7 @@ class RdmaAgent:
                     return f"OK{old}"
 
         try:
-            await self._requests(reader, writer, protocol.FROM_COMMAND, serve)
+            await self._requests(reader, writer, kv_protocol.FROM_COMMAND, serve)
         finally:
             self._watchers.pop(writer, None)
 

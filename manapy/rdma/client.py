@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core import connection
 from ..core.errors import AgentError
-from . import protocol
+from . import kv_protocol
 from .place import Place
 
 ANSWER_SECONDS = 20.0  # the agent may be starting, or wait for its store
@@ -37,12 +37,12 @@ class Connection(connection.Connection):
         super().__init__(
             connected,
             secret,
-            protocol.AGENT,
+            kv_protocol.AGENT,
             what=what,
             lost=lost,
             secret_path=place.secret,
             timeout=ANSWER_SECONDS,
-            limit=protocol.ANSWER_MAX,
+            limit=kv_protocol.ANSWER_MAX,
         )
 
     def ask(self, kind: str, *fields: str | int) -> str:

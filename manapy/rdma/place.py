@@ -34,7 +34,7 @@ from ..core.errors import AgentError, UsageError
 from ..core.files import create_private
 from ..core.fnv import path_mark
 from ..core.handshake import SECRET_BYTES
-from . import protocol
+from . import kv_protocol
 
 # until an agent has started and tried its store; for slow hosts: an agent that ends is noticed at once
 START_SECONDS = 60.0
@@ -167,7 +167,7 @@ def job_name(directory: Path) -> str:
 
 def of(job: str) -> Place:
     """The job's place, which need not exist. Raises UsageError."""
-    if not protocol.is_job(job):
+    if not kv_protocol.is_job(job):
         raise UsageError(
             f"'{job}' can't be a job's name: letters, digits and . _ -, at most 64, the first a letter or digit"
         )
@@ -196,7 +196,7 @@ def make(job: str) -> Place:
 
 def places() -> list[Place]:
     """The places of all jobs of this user on this host that have an agent."""
-    found = [Place(path, path.name) for path in sorted(root().absolute().glob("*")) if protocol.is_job(path.name)]
+    found = [Place(path, path.name) for path in sorted(root().absolute().glob("*")) if kv_protocol.is_job(path.name)]
     return [place for place in found if place.is_alive()]
 
 

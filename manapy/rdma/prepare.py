@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..core.errors import AgentError, UsageError
-from . import client, devices, place, protocol
+from . import client, devices, kv_protocol, place
 
 LINGER_SECONDS = 30.0  # how long an agent that was started automatically stays after its last program
 TTL_SECONDS = 10.0  # how long keys remain after their host has died
@@ -24,7 +24,7 @@ def backups(wanted: str | None = None) -> tuple[str, str | None]:
     """
     wanted = wanted or os.environ.get("MANAPY_SHIFT_BACKUP") or AUTO
     if wanted != AUTO:
-        if not all(protocol.is_device(name) for name in re.split("[,:]", wanted)):
+        if not all(kv_protocol.is_device(name) for name in re.split("[,:]", wanted)):
             raise UsageError(f"--backup: '{wanted}' is not DEV,DEV... or DEV:BACKUP:BACKUP,...")
         return wanted, None
     found = devices.scan()

@@ -12,7 +12,7 @@ from pathlib import Path
 from jobs import PATIENCE, manapy
 from manapy.ckpt.store import job
 from manapy.core import handshake
-from manapy.rdma import protocol
+from manapy.rdma import kv_protocol
 from manapy.rdma.place import Place
 
 BACKUPS = {"MANAPY_SHIFT_BACKUP": "m0:m1,m1:m0"}
@@ -54,7 +54,7 @@ def program(where: Place, number: int = 0) -> Iterator[Callable[[str], str]]:
             return stream.readline().decode().rstrip("\n").partition(" ")[2]
 
         line, expected = handshake.answer(
-            where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT
+            where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", kv_protocol.AGENT
         )
         stream.write(line.encode() + b"\n")
         assert stream.readline().decode().rstrip("\n") == expected

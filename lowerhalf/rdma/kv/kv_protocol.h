@@ -1,5 +1,5 @@
 /* kv_protocol.h - the protocol between the RDMA agent of a host (Python, manapy/rdma/agent.py) and its clients:
- * programs (kv.c) and commands. It is defined here; manapy/rdma/protocol.py mirrors it and a test compares both.
+ * programs (kv.c) and commands. It is defined here; manapy/rdma/kv_protocol.py mirrors it and a test compares both.
  *
  * Transport: a UNIX-domain stream socket, 0600. Peers must be processes of the agent's user. Text lines,
  * '\n'-terminated; a request is at most SHIFT_KV_LINE_MAX bytes. Fields are separated by one blank. Keys are 1 to

@@ -40,7 +40,7 @@ from .grouping import Units, blocks
 from .meta import Values
 from .optimizer import Factory, refused
 from .saving import SavedOptimizers, TorchGenerator
-from .schedule import Schedule, is_sharded
+from .unit_hooks import UnitHooks, is_sharded
 from .storage import to_numpy, to_tensor
 
 
@@ -81,7 +81,7 @@ def fully_shard(
         )
         with Division(module, ranks, units, policy, device, options) as division, refused(module.parameters()):
             division.fill(values)
-            yield Sharded(division, Schedule(division, policy))
+            yield Sharded(division, UnitHooks(division, policy))
         if topology is None:
             ranks.close()
 
@@ -118,10 +118,10 @@ def _refuse(*_: Any) -> None:
 class Sharded:
     """The functions of a sharded module."""
 
-    def __init__(self, division: Division, schedule: Schedule) -> None:
+    def __init__(self, division: Division, hooks: UnitHooks) -> None:
         self._division = division
-        self._schedule = schedule
-        schedule.guard(division.module)
+        self._hooks = hooks
+        hooks.guard(division.module)
 
     @property
     def engine(self) -> Engine:
@@ -147,7 +147,7 @@ class Sharded:
         independently (SGD, Adam; not optimizers that need a whole matrix), with any parameter groups. The optimizer
         works as usual, also with schedulers. Raises SetupError if a parameter already has an optimizer.
         """
-        self._schedule.prepare()
+        self._hooks.prepare()
         return self._division.pieces.add(factory)
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
@@ -162,13 +162,13 @@ class Sharded:
         """Collective. End the step without an update, and drop its gradients. Needed after a backward pass that has
         raised an exception; also possible for an unwanted one.
         """
-        self._schedule.discard()
+        self._hooks.discard()
 
     def invalidate(self) -> None:
         """Collective, between steps. Call this after the program has changed the tensors that optimizer factories
         received (for example for an average of weights): gathered copies are then out of date.
         """
-        self._schedule.prepare()
+        self._hooks.prepare()
         for part in self.engine.parts():
             self.engine.load_part(part, part.values)
 
@@ -205,7 +205,7 @@ class Sharded:
         are lost. Raises SetupError if ranks differ, if a parameter has another shape or type at the end, or another one
         is in its place; BudgetError if not all of them fit on the device.
         """
-        return self._schedule.summoned(writeback)
+        return self._hooks.summoned(writeback)
 
     def save(
         self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, extra: Any = None
@@ -216,7 +216,7 @@ class Sharded:
         optimizer: False leaves that out; trainable: leaves frozen parameters out. Raises on all ranks StateError,
         OrderError within a step.
         """
-        self._schedule.prepare()
+        self._hooks.prepare()
         self._division.check_values()
         generators: Any = {"torch": TorchGenerator()}
         save_load.save(
@@ -247,7 +247,7 @@ class Sharded:
         another number of ranks needs if generators weren't all alike. Raises on all ranks StateError (not a complete
         state, or of another model or optimizer), SetupError if nodes have different weights, OrderError within a step.
         """
-        self._schedule.prepare()
+        self._hooks.prepare()
         generators: Any = {"torch": TorchGenerator()} if random else None
         buffers = self._buffers()
         options: Any = {"trainable": trainable, "local_weights": local_weights, "name_of": _own_name}
@@ -267,14 +267,14 @@ class Sharded:
     def load_file(self, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False) -> None:
         """Collective, between steps. Set parameters to those of one file of safetensors, with the names that they have
         here; see state.load_file. Options and errors as in load()."""
-        self._schedule.prepare()
+        self._hooks.prepare()
         save_load.load_file(self.engine, file, trainable=trainable, local_weights=local_weights, name_of=_own_name)
         self._division.have_values(trainable)
 
     def export(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:
         """Collective, between steps. Write one file of safetensors with whole parameters, for other tools; see
         state.export."""
-        self._schedule.prepare()
+        self._hooks.prepare()
         self._division.check_values()
         save_load.export(self.engine, file, trainable=trainable, name_of=_own_name)
 

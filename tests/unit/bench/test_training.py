@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manapy.bench.rdma.training import BASELINE, CASES, RESTART, Run, draw
+from manapy.bench.rdma.failing_training import BASELINE, CASES, RESTART, Run, draw
 from manapy.bench.shared import plots
 
 

@@ -13,7 +13,7 @@ from manapy.ckpt.protocol import LINE_MAX
 from manapy.core.errors import LeaseLostError, StoreError
 from manapy.rdma import central
 from manapy.rdma.central import CentralStore, KeyService, RemoteStore
-from manapy.rdma.protocol import KEY_MAX, VALUE_MAX
+from manapy.rdma.kv_protocol import KEY_MAX, VALUE_MAX
 from manapy.rdma.store import KEYS_MAX
 
 

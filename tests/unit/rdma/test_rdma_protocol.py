@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manapy.rdma import protocol
+from manapy.rdma import kv_protocol
 
-KINDS = {**protocol.FROM_PROGRAM, **protocol.FROM_COMMAND}
-KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=protocol.KEY_MAX)
-VALUES = st.binary(min_size=1, max_size=protocol.VALUE_MAX)
+KINDS = {**kv_protocol.FROM_PROGRAM, **kv_protocol.FROM_COMMAND}
+KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=kv_protocol.KEY_MAX)
+VALUES = st.binary(min_size=1, max_size=kv_protocol.VALUE_MAX)
 
 
 def test_constants(tmp_path: Path, root: Path) -> None:
@@ -25,14 +25,14 @@ def test_constants(tmp_path: Path, root: Path) -> None:
         "VALUE_MAX": "SHIFT_KV_VALUE",
         "BATCH": "SHIFT_KV_BATCH",
     }
-    word = protocol.AGENT.word
+    word = kv_protocol.AGENT.word
     letters = {f"letter{i}": f"SHIFT_KV_SERVICE[{i}]" for i in range(len(word) + 1)}
     (tmp_path / "both.h").write_text('#include "kv.h"\n#include "kv_protocol.h"\n')
     (tmp_path / "include").mkdir()
     for name in ("kv.h", "kv_protocol.h"):
         (tmp_path / name).write_bytes((root / "lowerhalf" / "rdma" / "kv" / name).read_bytes())
     values = layout.c_values(tmp_path, tmp_path, "both.h", {**names, **letters})
-    assert {name: getattr(protocol, name) for name in names} == {name: values[name] for name in names}
+    assert {name: getattr(kv_protocol, name) for name in names} == {name: values[name] for name in names}
     assert [values[name] for name in letters] == [*word.encode(), 0]
 
 
@@ -48,15 +48,15 @@ def test_every_request_of_the_header_is_known(root: Path) -> None:
 
 @given(st.integers(0, 10**18 - 1), KEYS, VALUES)
 def test_a_put_is_read_as_it_was_written(number: int, key: str, value: bytes) -> None:
-    request = protocol.parse(f"{number} PUT {key} {value.hex()}\n".encode(), protocol.FROM_PROGRAM)
+    request = kv_protocol.parse(f"{number} PUT {key} {value.hex()}\n".encode(), kv_protocol.FROM_PROGRAM)
     assert request == (number, "PUT", [key, value.hex()]) and bytes.fromhex(request.fields[1]) == value
 
 
-@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=protocol.BATCH))
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=kv_protocol.BATCH))
 def test_several_keys(pairs: dict[str, bytes]) -> None:
     fields = [field for key, value in pairs.items() for field in (key, value.hex())]
-    assert protocol.parse(f"1 PUT {' '.join(fields)}".encode(), protocol.FROM_PROGRAM).fields == fields
-    assert protocol.parse(f"1 GET {' '.join(pairs)}".encode(), protocol.FROM_PROGRAM).fields == list(pairs)
+    assert kv_protocol.parse(f"1 PUT {' '.join(fields)}".encode(), kv_protocol.FROM_PROGRAM).fields == fields
+    assert kv_protocol.parse(f"1 GET {' '.join(pairs)}".encode(), kv_protocol.FROM_PROGRAM).fields == list(pairs)
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), st.integers()))
@@ -64,15 +64,15 @@ def test_an_event_keeps_its_blanks(data: dict[str, int]) -> None:
     import json
 
     text = json.dumps(data, ensure_ascii=False)
-    assert protocol.parse(f"1 EVENT {text}".encode(), protocol.FROM_PROGRAM).fields == [text]
+    assert kv_protocol.parse(f"1 EVENT {text}".encode(), kv_protocol.FROM_PROGRAM).fields == [text]
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_malformed(line: bytes) -> None:
-    for kinds in (protocol.FROM_PROGRAM, protocol.FROM_COMMAND):
+    for kinds in (kv_protocol.FROM_PROGRAM, kv_protocol.FROM_COMMAND):
         try:
-            request = protocol.parse(line, kinds)
-        except protocol.Malformed as error:
+            request = kv_protocol.parse(line, kinds)
+        except kv_protocol.Malformed as error:
             assert "\n" not in str(error)
         else:
             assert request.kind in kinds
@@ -85,14 +85,14 @@ def test_any_bytes_are_a_request_or_malformed(line: bytes) -> None:
 def test_fields_are_what_they_must_be(kind: str, fields: list[str]) -> None:
     """Nothing is accepted that has a wrong form: a blank, an empty field, a slash in a job's name."""
     try:
-        request = protocol.parse(" ".join(["1", kind, *fields]).encode(), KINDS)
-    except protocol.Malformed as error:
+        request = kv_protocol.parse(" ".join(["1", kind, *fields]).encode(), KINDS)
+    except kv_protocol.Malformed as error:
         assert error.number == 1
         return
-    times = len(request.fields) // KINDS[kind] if kind in protocol.SEVERAL else 1
+    times = len(request.fields) // KINDS[kind] if kind in kv_protocol.SEVERAL else 1
     assert len(request.fields) == times * KINDS[kind] and all(request.fields)
     if kind == "HELLO":
-        assert protocol.is_job(request.fields[0]) and "/" not in request.fields[0]
+        assert kv_protocol.is_job(request.fields[0]) and "/" not in request.fields[0]
 
 
 NOT_WELL_FORMED = [
@@ -120,17 +120,17 @@ NOT_WELL_FORMED += [
 
 @pytest.mark.parametrize("line", NOT_WELL_FORMED)
 def test_malformed(line: bytes) -> None:
-    with pytest.raises(protocol.Malformed):
-        protocol.parse(line, protocol.FROM_PROGRAM)
+    with pytest.raises(kv_protocol.Malformed):
+        kv_protocol.parse(line, kv_protocol.FROM_PROGRAM)
 
 
 def test_roles_are_kept_apart() -> None:
-    with pytest.raises(protocol.Malformed):
-        protocol.parse(b"1 MOVE * * rxa0", protocol.FROM_PROGRAM)
-    with pytest.raises(protocol.Malformed):
-        protocol.parse(b"1 PUT k 00", protocol.FROM_COMMAND)
+    with pytest.raises(kv_protocol.Malformed):
+        kv_protocol.parse(b"1 MOVE * * rxa0", kv_protocol.FROM_PROGRAM)
+    with pytest.raises(kv_protocol.Malformed):
+        kv_protocol.parse(b"1 PUT k 00", kv_protocol.FROM_COMMAND)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "..", ".a", "-a", "a" * 65, "ä"])
 def test_no_job(name: str) -> None:
-    assert not protocol.is_job(name)
+    assert not kv_protocol.is_job(name)

@@ -123,7 +123,7 @@ class _Hooked:
             return False
 
 
-class Schedule:
+class UnitHooks:
     """The hooks of a model on the engine of its division. They stay for good: a sharded module is of no use without
     them."""
 
