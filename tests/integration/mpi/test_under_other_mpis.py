@@ -278,14 +278,14 @@ print("ok")
     ids=["mpich", "intelmpi"],
 )
 def test_mpich_under_open_mpis_mpirun(tmp_path: Path, library: Launcher, words: str) -> None:
-    """Each rank would become a job of its own."""
+    """Each rank would become a job of its own. Rank 0 says so; if mpirun is slow to end the job, rank 1 does, too."""
     OPEN_MPI_4.skip_if_missing()
     library.skip_if_missing()
     program = [sys.executable, "-c", "from mpi4py import MPI"]
     launch = [BIN / "manapy-launch", "--dir", tmp_path / "job", "--mpi", library.library]
     done = run([*OPEN_MPI_4.mpirun, "-n", "2", *launch, *program], env={**os.environ, **ENVIRONMENT})
     lines = [line for line in done.stderr.splitlines() if "each rank would become a job of its own" in line]
-    assert len(lines) == 1 and words in lines[0], done.stderr  # a slow mpirun lets rank 1 say "rank 0 died", too
+    assert lines and all(words in line for line in lines), done.stderr
     assert done.returncode == 1
 
 

@@ -219,7 +219,8 @@ def test_wrong_number_of_ranks(counting: Callable[[Sequence[str | Path]], Job]) 
     job.kill()
     job.restart(ranks=3)
     assert job.wait() == 1
-    assert job.output().count("the checkpoint has 4 ranks, but 3 were started") == 1
+    words = "the checkpoint has 4 ranks, but 3 were started"
+    assert 1 <= job.output().count(words) <= 3  # the others say it only if mpirun is slow to end the job
 
 
 @pytest.fixture
