@@ -5,7 +5,8 @@
     mpirun get SIGKILL.
  3. `manapy restart` continues it under a new mpirun.
  4. One of its ranks is stopped: `manapy why` says which. It goes on, to the end of the job.
- 5. The two final fields are compared bit for bit; a picture and a table are made.
+ 5. A network card fails under another program, in a virtual machine (tools/vm), if its packages are installed.
+ 6. The two final fields are compared bit for bit; a picture and a table are made.
 
 Every file is under --out. Exit code 0 if the fields are equal.
 """
@@ -28,6 +29,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from vm import VM, ImageError, VMError, card
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "tests" / "programs" / "steps" / "heat2d.py"
@@ -160,6 +162,22 @@ def draw(field: np.ndarray, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def fail_a_card(console: Console) -> None:
+    """Says why if it is not possible here. Raises DemoError if the program has noticed the failure."""
+    if reason := card.lacking():
+        console.print(f"[bold]5[/] a network card fails: left out, {reason}")
+        return
+    console.print("[bold]5[/] a network card fails, in a virtual machine: manapy rdma run -- ib_write_bw ...")
+    try:
+        with VM(rails=2) as machine:
+            for line in card.fail_and_repair(machine):
+                console.print(f"  {line}")
+    except ImageError as error:
+        console.print(f"  left out: {error}", markup=False)
+    except VMError as error:
+        raise DemoError(f"the failure of a network card: {error}") from error
+
+
 def demonstrate(options: argparse.Namespace, console: Console) -> bool:
     """All steps; True if both fields are equal."""
     out: Path = options.out
@@ -209,13 +227,15 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
         console.print(f"  {find_the_stopped(job, rank)}", markup=False)
         run.finish(600)
 
+    fail_a_card(console)
+
     expected, found = np.load(out / "undisturbed.npy"), np.load(out / "restarted.npy")
     equal = expected.tobytes() == found.tobytes()
     table.add_row("final fields", "[green]equal bit for bit[/]" if equal else "[red]DIFFERENT[/]")
     draw(found, out / "field.png")
     table.add_row("picture", short(out / "field.png"))
     console.print(table)
-    console.print("read on: docs/checkpoint.md, docs/batch.md (Slurm), docs/hang.md, README.md")
+    console.print("read on: docs/checkpoint.md, docs/batch.md (Slurm), docs/hang.md, docs/network-card.md, README.md")
     return equal
 
 
