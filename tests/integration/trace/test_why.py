@@ -220,6 +220,13 @@ def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
         assert place == (2, "backward", 3, 5), verdict
 
 
+def stop(job: Job, pid: int) -> None:
+    """Stop rank 2. Returns when the verdict says so."""
+    os.kill(pid, signal.SIGSTOP)
+    verdict = hung(job)
+    assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
+
+
 def test_stopped_going_on_and_killed(job: Job) -> None:
     job.start_python("trace/stuck.py", "healthy")
     job.wait_for("going on")
@@ -231,11 +238,10 @@ def test_stopped_going_on_and_killed(job: Job) -> None:
         ), said
         job.checkpoint()
     pid = job.pids()[2]
-    os.kill(pid, signal.SIGSTOP)
-    verdict = hung(job)
-    assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
+    stop(job, pid)
     os.kill(pid, signal.SIGCONT)
     until(lambda: why(job)[0] != 4, "another verdict")
+    stop(job, pid)  # so that all wait for it when it is killed: otherwise another rank may have ended the job
     os.kill(pid, signal.SIGKILL)
     verdict = hung(job)
     assert (verdict["rank"], verdict["cause"]) == (2, "dead process"), verdict
