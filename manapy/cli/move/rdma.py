@@ -367,9 +367,9 @@ def _events(options: argparse.Namespace, out: Output) -> int:
 
 def _move(options: argparse.Namespace, out: Output) -> int:
     from ...core.errors import UsageError
-    from ...rdma import client, protocol
+    from ...rdma import client, kv_protocol
 
-    if not protocol.is_move(options.target, options.qp, options.device):
+    if not kv_protocol.is_move(options.target, options.qp, options.device):
         raise UsageError(
             f"expected a program (a rank, a process id or '*'), a queue pair and a device, not: {options.target}, "
             f"{options.qp}, {options.device}"
