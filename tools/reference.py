@@ -32,7 +32,7 @@ the same texts.
 - `JOB` names a job: by its directory, by its name from any directory (`manapy list --all` shows the names), by one of
   its checkpoints, or by its chain. If exactly one live job is in the working directory, you can leave it out.
 - `CHECKPOINT` is a checkpoint's directory, `JOB/ckpt-N`, or a job: then its latest checkpoint. `manapy-restart` behind
-  mpirun is the exception: it takes paths only, no names.
+  mpirun is the exception: it takes only paths.
 - `CHAIN` is a chain's directory, its name from any directory, or a job of it.
 - `GROUP` names programs that move RDMA traffic together. It is not a job: `manapy rdma run --group` gives the name.
 - `--dir` is the directory of what a command makes, a job's or a chain's. The last part of it is the name.

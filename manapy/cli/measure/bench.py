@@ -3,8 +3,8 @@ clock (cc).
 
 The three kinds of runs alternate. The table shows medians over all rounds. Differences and ratios are computed per
 round, and shown as their median and its 95 % bootstrap interval. If the interval contains 0 (or 1), the runs cannot be
-distinguished here. Fewer than six rounds have no such interval: the least and the greatest value are shown, which prove
-nothing of this kind.
+distinguished here. With fewer than six rounds there is no such interval; the table then shows the least and the
+greatest value, which do not say whether the runs can be distinguished.
 
 The command needs an otherwise idle machine, a C compiler and the mpi.h of the MPI in use. It writes every sample
 (result.json) and pictures into a folder. Figures and tables of the jobs below are those of the paper "Enabling

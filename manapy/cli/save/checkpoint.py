@@ -1,7 +1,7 @@
 """Take a checkpoint of a running job.
 
 The command returns when the checkpoint is complete on disk and published. It prints the checkpoint's path. If it has to
-wait, it prints which rank it waits for. If the images were written beside the running program (--background of
+wait, it prints which rank it waits for. If the images were written while the program ran (--background of
 manapy-launch), it also prints, on standard error, how long the job was paused and when the checkpoint was published.
 """
 

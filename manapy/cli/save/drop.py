@@ -1,7 +1,8 @@
 """Exclude a checkpoint from automatic restarts, for example because its results are wrong.
 
-The job continues an older checkpoint, or a newer one. Nothing is deleted. A restart that names the checkpoint still
-takes it, and newer ones whose images need it can be restarted. `manapy list` shows which ones are dropped.
+A restart of the job then uses another checkpoint, older or newer. Nothing is deleted. A restart that names the dropped
+checkpoint still uses it, and newer checkpoints whose images need it can be restarted. `manapy list` shows which
+checkpoints are dropped.
 """
 
 from __future__ import annotations

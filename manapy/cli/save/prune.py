@@ -1,5 +1,5 @@
-"""Delete all but the newest checkpoints of a job. Older ones that the newest need, because these have only what has
-changed, are kept, too."""
+"""Delete all but the newest checkpoints of a job. The newest ones may be incremental: older checkpoints that they need
+are kept, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""End a job: take a final checkpoint, then let all ranks exit. With --no-checkpoint, end it at once.
+"""End a job: take a final checkpoint, then let all ranks exit. With --no-checkpoint, end it immediately.
 
---next and --before order the end in advance. The command waits until the job has ended. The order remains if the
-command is interrupted; --cancel withdraws it. `manapy status` shows it.
+--next and --before schedule the end in advance. The command waits until the job has ended. If the command is
+interrupted, the end remains scheduled; --cancel withdraws it. `manapy status` shows it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=moment,
         help=(
-            "end the job before TIME, such as 18:30 or 2026-11-27T18:30: its final checkpoint begins ten seconds, and "
-            "twice the duration of the last checkpoint (with --local also of its copy to the job directory), before "
-            "TIME"
+            "end the job before TIME, such as 18:30 or 2026-11-27T18:30. The final checkpoint begins before TIME by "
+            "ten seconds and twice the duration of the last checkpoint (with --local also of its copy to the job "
+            "directory)"
         ),
     )
     when.add_argument("--cancel", action="store_true", help="withdraw --next or --before")

@@ -1,7 +1,7 @@
 """Check every byte of a checkpoint.
 
 The command checks all images against their checksums, their seals and the signed manifest. It also checks the mapped
-files that the images need, and what incremental images need of older checkpoints. The exit code is 1 if something is
+files that the images need, and the older images that incremental images need. The exit code is 1 if something is
 wrong. Images that are only on local storage of other hosts are not checked, and the command says so.
 """
 

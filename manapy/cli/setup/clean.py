@@ -1,6 +1,6 @@
 """Remove recordings of ended jobs from this host's shared memory.
 
-A job removes old recordings when it begins and when it ends, so you need this only if you want the memory at once.
+A job removes old recordings when it begins and when it ends, so you need this only if you want the memory immediately.
 Recordings of jobs that run, of other users and of other hosts stay, and so do copies on disk (`manapy trace record`).
 """
 

@@ -1,10 +1,10 @@
 """Show which options configuration files set, and which value each option has.
 
     /etc/manapy.toml                                    the site's file
-    manapy.toml in $XDG_CONFIG_HOME or ~/.config        the user's file: stronger than the site's
-    manapy.toml in the working directory                the job's file: stronger than both
+    manapy.toml in $XDG_CONFIG_HOME or ~/.config        the user's file: replaces the site's options
+    manapy.toml in the working directory                the job's file: replaces both
 
-The command line is stronger than all files. A table has the name of a command, and a key is an option without its
+The command line replaces all files. A table has the name of a command, and a key is an option without its
 dashes:
 
     [launch]

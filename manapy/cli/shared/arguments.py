@@ -188,8 +188,8 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
         metavar="TIME|never",
         type=interval,
         help=(
-            "take a checkpoint every TIME (default: computed from --mtbf); never: none but the one at the end, and, if "
-            "the time is limited, one that measures how long that takes"
+            "take a checkpoint every TIME (default: computed from --mtbf); never: only the final checkpoint, and, if "
+            "the time is limited, one that measures how long a checkpoint takes"
         ),
     )
     parser.add_argument(
@@ -225,7 +225,7 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
         default="on",
         help=(
             "on (default): look for ranks that are hung, late or slow, as `manapy why --watch` does, and report them; "
-            "end and continue a job that is hung for sure"
+            "end and continue a job that is certainly hung"
         ),
     )
     parser.add_argument(
@@ -233,7 +233,7 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=seconds,
         default=300.0,
-        help="how long a job must be hung before it is ended (default 5m); not for a proven deadlock",
+        help="how long a job must be hung before it is ended (default 5m); does not apply to a proven deadlock",
     )
 
 

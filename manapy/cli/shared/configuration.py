@@ -1,8 +1,8 @@
 """Configuration files: defaults of options, in one table per command.
 
     /etc/manapy.toml                                    the site's
-    manapy.toml in $XDG_CONFIG_HOME or ~/.config        the user's: stronger than the site's
-    manapy.toml in the working directory                the job's: stronger than both
+    manapy.toml in $XDG_CONFIG_HOME or ~/.config        the user's: replaces the site's options
+    manapy.toml in the working directory                the job's: replaces both
 
 `[why]` is for `manapy why`, `[trace.record]` for `manapy trace record`, `[launch]` for manapy-launch. A key is an
 option without its dashes. MANAPY_CONFIG=off in the environment turns all files off.

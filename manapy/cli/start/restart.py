@@ -1,14 +1,14 @@
 """Continue a job from a checkpoint.
 
-The command checks the manifest, and the header of each image that this host sees. Then it runs `mpirun -n N OPTIONS
-manapy-restart CHECKPOINT` in its place, and the exit code is the job's. Each rank checks every byte of its own image
-while it reads it. The program goes on when all ranks have done so. Arguments after '--' go to mpirun.
+The command checks the manifest, and the header of each image that this host sees. Then it replaces itself with
+`mpirun -n N OPTIONS manapy-restart CHECKPOINT`. The exit code is the job's. Each rank checks every byte of its own
+image while it reads it. The program goes on when all ranks have done so. Arguments after '--' are options of mpirun.
 
-manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
-one on PATH. The search beside manapy and on PATH skips Open MPI; name it with --mpirun. The mpirun may be a command
-with options: a job that srun has started continues under `srun --mpi=pmi2`, and a job of Open MPI's mpirun continues
-with its --oversubscribe. The mpirun decides which MPI library the ranks get. It may be of another family than the
-library before.
+manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one in manapy's own
+folder, the one on PATH. The last two searches skip Open MPI; name it with --mpirun. The mpirun may be a command with
+options: a job that srun has started continues under `srun --mpi=pmi2`, and a job of Open MPI's mpirun continues with
+its --oversubscribe. The mpirun decides which MPI library the ranks get. This library may be of another family than the
+one before.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PASSED_ON = {  # to manapy-restart
     "--child-grace": ("TIME", "how long a checkpoint waits for child processes"),
     "--callback-timeout": ("TIME", "how long a checkpoint waits for callbacks of the program"),
     "--ignore-child": ("NAMES", "children that need not be saved"),
-    "--background": ("auto|off", "whether images are written beside the running program"),
+    "--background": ("auto|off", "whether images are written while the program runs"),
     "--dirty": ("auto|pagemap|soft-dirty|hash|off", "how changed pages are found"),
     "--full-every": ("K", "at most K checkpoints build on each other"),
     "--compress": ("auto|on|off", "compress images with zstd"),
     "--local": ("DIRECTORY", "write images to DIRECTORY on each host"),
     "--flush": ("TIME|off", "time between copies to the job directory"),
-    "--redundancy": ("none|partner|xor|rs:K+M", "what survives the loss of hosts"),
+    "--redundancy": ("none|partner|xor|rs:K+M", "which losses of hosts a checkpoint survives"),
     "--failure-groups": ("FILE", "hosts that fail together"),
     "--shift": ("auto|off|require", "protect MPI over RDMA"),
     "--on-failover": ("continue|checkpoint", "what to do when an RNIC fails"),
@@ -61,19 +61,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lazy",
         action="store_true",
-        help="let the program run before all of its memory has been read: pages come when they are touched",
+        help=(
+            "let the program run before all of its memory has been read: pages are read when the program first uses "
+            "them, and the others meanwhile"
+        ),
     )
     parser.add_argument(
         "--unsigned",
         action="store_true",
         help=(
-            "restart although the job's secret is lost, so that nothing proves that the job has written the checkpoint"
+            "restart although the job's secret is lost. The seals are not checked, so nothing proves that the job has "
+            "written the checkpoint"
         ),
     )
     parser.add_argument(
         "--drop-sockets",
         action="store_true",
-        help="connections to outside do not prevent further checkpoints, as for manapy-launch",
+        help="connections to processes outside the job do not prevent further checkpoints, as for manapy-launch",
     )
     parser.add_argument("--no-trace", action="store_true", help="do not record MPI calls, as for manapy-launch")
     for option, (value, text) in PASSED_ON.items():

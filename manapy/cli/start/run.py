@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=arguments.seconds,
         help=(
-            "wait TIME before a restart after an attempt without a checkpoint; each further one in a row doubles it, "
-            "up to a minute (default 1s)"
+            "wait TIME before a restart after an attempt without a checkpoint; each further such attempt doubles the "
+            "wait, up to a minute (default 1s)"
         ),
     )
     parser.add_argument(
@@ -46,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.names,
         default=[],
         help=(
-            "hosts for MPICH's mpirun, by the names that `hostname` prints there, and their places for ranks (default "
-            "1); manapy leaves out a host on which a rank has died, or which is the cause of a hang, while the others "
-            "have enough places"
+            "hosts for MPICH's mpirun, by the names that `hostname` prints there, and how many ranks each can take "
+            "(default 1); manapy excludes a host on which a rank has died, or which is the cause of a hang, as long as "
+            "the others can take all ranks"
         ),
     )
     parser.add_argument("--time", metavar="TIME", type=arguments.seconds, help="save the job and stop after TIME")

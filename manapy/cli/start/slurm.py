@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.natural,
         default=0,
         help=(
-            "ask for N nodes more than the script's --nodes; after the loss of a node, or a hang that it has caused, "
+            "ask for N more nodes than the script's --nodes; after the loss of a node, or a hang that it has caused, "
             "the job continues on a spare one in the same allocation (default 0)"
         ),
     )

@@ -1,6 +1,6 @@
 """Show what a job's ranks do, which ranks wait for which, and the last checkpoint; or the state of a chain.
 
-For ranks that are trees of several processes the number of these is shown; --rank and --ranks show the trees.
+If a rank consists of several processes, their number is shown; --rank and --ranks show them as a tree.
 
 With --watch the view is updated until the job or chain has ended. If the output is not a terminal, each change is
 printed as a line.
@@ -29,11 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks",
         action="store_true",
-        help="one line for each rank, and all their processes (default: many ranks are shown in groups)",
+        help="show one line for each rank, and all its processes (default: many ranks are shown in groups)",
     )
-    parser.add_argument(
-        "--rank", metavar="R", type=int, help="show only rank R, and its processes if it is a tree of several"
-    )
+    parser.add_argument("--rank", metavar="R", type=int, help="show only rank R, and its processes if it has several")
     parser.add_argument("--json", action="store_true")
 
 

@@ -3,7 +3,7 @@
     manapy trace run -- mpirun -n 4 PROG        record a program that runs without manapy-launch
     manapy trace record JOB --out DIR           copy the recording of a running job to disk
     manapy trace export JOB --format perfetto   convert a recording for other tools
-    manapy trace import PATH... --out DIR       make a recording of another tool's
+    manapy trace import PATH... --out DIR       convert a recording of another tool
     manapy trace report JOB                     write a recording and its verdicts as a page of HTML
     manapy trace top JOB                        show what each rank is doing now
     manapy trace serve JOB                      serve metrics for Prometheus
@@ -161,7 +161,7 @@ def _add_top(commands: Any) -> None:
         "--sort",
         choices=("rank", "wait", "state"),
         default="rank",
-        help="order of the ranks; state: the most conspicuous ones first (default rank)",
+        help="order of the ranks; state: those in trouble first (default rank)",
     )
     arguments.add_schedule(top)
 
@@ -171,15 +171,19 @@ def _add_serve(commands: Any) -> None:
         "serve",
         help="serve metrics for Prometheus",
         description=(
-            "Serve what is known of a job as metrics (OpenMetrics) for Prometheus and others, by HTTP, at /metrics: "
-            "states of ranks, verdicts, calls, waits, checkpoints. Print the URL, and serve until the job has ended or "
-            "Ctrl-C. There is no authentication: who reaches the address may read. docs/grafana.json is a dashboard. "
-            "Needs manapy's extra metrics."
+            "Serve metrics of a job (OpenMetrics) for Prometheus and others, by HTTP, at /metrics: states of ranks, "
+            "verdicts, calls, waits, checkpoints. Print the URL, and serve until the job has ended or Ctrl-C. There is "
+            "no authentication: anyone who can connect to the address can read the metrics. docs/grafana.json is a "
+            "dashboard. Needs manapy's extra metrics."
         ),
     )
     arguments.add_recording(serve)
     serve.add_argument(
-        "--port", metavar="N", type=arguments.natural, default=9464, help="listen there (default 9464; 0: any free one)"
+        "--port",
+        metavar="N",
+        type=arguments.natural,
+        default=9464,
+        help="listen at this port (default 9464; 0: any free one)",
     )
     serve.add_argument(
         "--address", metavar="ADDR", default="127.0.0.1", help="listen at this address of the host (default 127.0.0.1)"

@@ -17,10 +17,10 @@ def add_arguments(commands: Any) -> None:
     """Its options. commands: the subparsers of `manapy trace`."""
     parser = commands.add_parser(
         "import",
-        help="make a recording of another tool's",
+        help="convert a recording of another tool",
         description=(
-            "Make a recording of what another tool has recorded. `manapy why`, `manapy trace report` and the others "
-            "accept the folder as JOB. The files must be of one job: an OTF2 archive (Score-P; needs manapy's "
+            "Convert what another tool has recorded. `manapy why`, `manapy trace report` and other commands accept the "
+            "new folder as JOB. The files must be of one job: an OTF2 archive (Score-P; needs manapy's "
             "extra trace), dumps of PyTorch's Flight Recorder (pickle or JSON) of all ranks, or traces in Chrome's "
             "format (JSON, also gzip) by torch.profiler of all ranks, or by a tracer of MPI. No code in a file is run."
         ),
@@ -42,7 +42,7 @@ def add_arguments(commands: Any) -> None:
         "--ranks",
         metavar="N",
         type=arguments.natural,
-        help="how many ranks the job had; needed for dumps of jobs that use Gloo, which do not say it",
+        help="how many ranks the job had; needed for dumps of jobs that use Gloo, which do not contain it",
     )
 
 

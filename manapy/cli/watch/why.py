@@ -2,7 +2,7 @@
 
 The command reads what the job's ranks have recorded: of a running job, of a job that has ended, or in a folder of saved
 trace files. With --watch it looks again until the job has ended. It prints new verdicts, and withdraws verdicts that no
-longer hold. The exit code is then that of the gravest verdict that still holds.
+longer hold. The exit code is then that of the most serious verdict that still holds.
 
 exit code  state    meaning
         0  healthy  no rank is stuck, late or slow
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--probe",
         metavar="CMD",
         type=_probe,
-        help=f"a shell command that manapy runs before it blames the network; {told}",
+        help=f"a shell command that manapy runs before it names the network as the cause; {told}",
     )
     what = (
         "do this once a verdict says that the job is hung, with a confidence of 90 %%, in three looks in a row,"
@@ -83,13 +83,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-hang", choices=("checkpoint", "kill"), help=f"with --watch: {what}. A late rank never causes this"
     )
-    at_once = "(default 5m); not for a dead or stopped rank and a proven deadlock"
+    at_once = "(default 5m); does not apply to a dead or stopped rank and a proven deadlock"
     parser.add_argument(
         "--patience",
         metavar="TIME",
         type=arguments.seconds,
         default=300.0,
-        help=f"how long a verdict must stand before --on-hang and --run act {at_once}",
+        help=f"how long a verdict must hold before --on-hang and --run act {at_once}",
     )
 
 
