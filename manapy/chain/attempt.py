@@ -1,12 +1,12 @@
 """One run of the user's script or mpirun command: in one attempt, or under `manapy run`.
 
 This module supervises the run and takes checkpoints when they are due. At the end it saves the jobs of the script, and
-kills the script before the script can go on. It ends a run of which a job is hung.
+kills the script before the script can go on. It also ends a run if one of its jobs is hung.
 
 Invariants
  1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped). Then the script and all processes
-    below it are killed, except ranks and coordinators; then the ranks. So a command of the script sees the end of a job
-    only if the job has ended by itself.
+    below it are killed, except ranks and coordinators; then the ranks. So the next command of the script runs only if
+    the job has ended by itself.
  2. A failed checkpoint never ends anything: the program goes on, and the checkpoint is tried again while there is
     time. A second Ctrl-C ends the wait for the last checkpoint, and so does the end of the allocation. A signal that
     was ignored before stays ignored.
@@ -16,12 +16,12 @@ Invariants
     be reached is neither.
  5. A job that has lost its coordinator (contact.py) cannot be saved. If it has a checkpoint, the run ends: to go on
     could cost all work since then.
- 6. A hung job is saved only if its state is worth that (remedy.py), and only if it has a safe moment. A job that is
-    left for another reason meanwhile is not called hung.
- 7. No question to the surroundings (Watch.look) delays the last checkpoint by more than LEAST: the checkpoint begins
-    before the question, or ends the wait for the answer.
- 8. A job that a user has stopped has not ended by itself, although its ranks exit with 0: the attempt is then no
-    finished one, whatever the script does afterwards.
+ 6. A hung job is saved only if its state is useful (remedy.py), and only if it reaches a safe moment. If the attempt
+    ends for another reason meanwhile, the job does not count as hung.
+ 7. No query of the environment (Watch.look) delays the last checkpoint by more than LEAST: the checkpoint begins before
+    the query, or ends the wait for its answer.
+ 8. A job that a user has stopped has not ended by itself, although its ranks exit with 0: the attempt then does not
+    count as finished, whatever the script does afterwards.
 """
 
 from __future__ import annotations

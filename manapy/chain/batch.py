@@ -2,17 +2,16 @@
 
 Invariants
  1. Until the chain is over, another allocation follows each allocation, however it has ended. In requeue mode the same
-    job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
-    queued before the script begins. While what an earlier allocation has started still works on the chain (its node has
-    lost only Slurm), an allocation waits; it leaves a wait that is longer than itself to the next one. So it does with
-    an error of the file system that may pass (ESTALE, ENOSPC).
- 2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled while it is saved: it may be
-    killed at any time. A user who stops a job of the script (manapy stop) ends the chain, too.
- 3. A signal never ends the guard by itself: an attempt leaves after it, and between attempts it is kept for the next
-    one.
+    job runs again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
+    queued before the script begins. While processes of an earlier allocation still work on the chain (their node has
+    lost only its connection to Slurm), an allocation waits. If the wait does not end within the allocation, the next
+    allocation continues it. The same is done for errors of the file system that may pass (ESTALE, ENOSPC).
+ 2. A cancelled job has no successor: scancel ends the chain. Its successors are cancelled while its state is saved,
+    because it may be killed at any time. A user who stops a job of the script (manapy stop) ends the chain, too.
+ 3. A signal does not end the guard directly: it ends the current attempt. Between attempts it is kept for the next one.
  4. The script is copied once. A later change of its file has no effect.
- 5. Each task of a job array has a chain of its own. A job that continues a task is no array, but the script has the
-    variables of the task.
+ 5. Each task of a job array has a chain of its own. A job that continues a task is not an array, but the script gets
+    the variables of the task.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Whether the coordinators of the jobs of an attempt can still be reached.
 
 Invariants
- 1. A coordinator is lost if every try to connect has failed for LOSS_SECONDS (core/connection.py): nobody listens,
-    or its host does not answer. One that is slow or stopped is not lost: its kernel still takes connections.
- 2. Failed tries are counted. So a time in which this process itself was stopped is not taken for a loss.
+ 1. A coordinator is lost if every attempt to connect has failed for LOSS_SECONDS (core/connection.py): no process
+    listens, or the host does not answer. A coordinator that is slow or stopped is not lost: its kernel still accepts
+    connections.
+ 2. Failed attempts are counted. So a time in which this process itself was stopped is not mistaken for a loss.
 """
 
 from __future__ import annotations

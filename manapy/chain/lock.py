@@ -7,15 +7,15 @@ one host (Lustre's localflock).
 
 Invariants
  1. The highest N counts. A process that finds it released, or its holder dead, makes N + 1. It holds the lock if there
-    is no higher number then. So an old observation does no harm: of all processes that found the same holder dead,
+    is no higher number then. So outdated information is harmless: of all processes that found the same holder dead,
     only one can make N + 1.
  2. The highest N never decreases: a file is removed only if there is a higher one.
  3. A holder is told when it has lost the lock (it was stopped for long and considered dead).
  4. A holder on this host is dead when its process is dead. A holder on another host is dead when its file has not been
     touched for STALE seconds of our clock; the other host's clock does not matter.
  5. The flock of a host that has crashed may stay for ever (NFS 3). So a flock that is refused does not count if the
-    highest holder is one of another host, and dead. Time in which the file server did not answer does not count then:
-    nobody could touch a file.
+    highest holder is one of another host, and dead. Time in which the file server did not answer does not count,
+    because no process could touch a file then.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     skipped     path reason                            a checkpoint is damaged, or shows a hang, and is not used
     note        text                                   a remark for the user
     running     step since                             all ranks of a step run; since: the time
-    verdict     state cause rank call sentence         said of a job by its watch (watching.py)
+    verdict     state cause rank call sentence         a verdict on a job by its watch (watching.py)
     withdrawn   state cause rank call sentence         this verdict no longer holds
     hung        dir sentence since evidence place host the attempt ends because of a verdict (remedy.py)
     ending      reason                                 the attempt is ended before its deadline, and is being saved
@@ -26,7 +26,7 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
                                                        was, or 0; late: true if the next attempt has recorded it
     finished    code                                   the chain is over
     moved       away to left                           the next attempt runs on other nodes (spares.py); left: spares
-    excluded    nodes                                  later allocations do without these nodes (batch.py)
+    excluded    nodes                                  later allocations do not use these nodes (batch.py)
     successor   id                                     the Slurm job that continues after this one
     stopped     reason again                           the chain gave up, or was told to; again: the command that
                                                        continues it
@@ -34,8 +34,8 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
 Invariants
  1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line
     cut off by a crash is ignored. If the disk is full, this process keeps the event in memory and writes it with the
-    next one, unless the file has it by then: no event is there twice. ensure() is for those without which the chain
-    would go wrong.
+    next one, unless the file has it by then: no event is written twice. ensure() is for events that the chain cannot do
+    without.
  2. An operation that reads the history and then adds to it holds the lock.
  3. An error of the file system in reading (ESTALE, EIO) matters only to a process that has read no events yet.
 """

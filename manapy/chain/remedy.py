@@ -1,6 +1,6 @@
 """What a chain does about a hung job: a function of the verdict alone.
 
-A dead rank is none of its cases: the job's coordinator ends such a job, and the attempt counts as crashed.
+A dead rank is not handled here: the job's coordinator ends such a job, and the attempt counts as crashed.
 """
 
 from __future__ import annotations

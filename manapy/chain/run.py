@@ -2,8 +2,8 @@
 itself.
 
 HYDRA_HOST_FILE gives the hosts to MPICH's mpirun. A host on which a rank died, or which is the cause of a hang, is left
-out of the next attempts. It comes back if the others have too few places for the job's ranks: first the one that failed
-first.
+out of the next attempts. It is used again if the others have too few places for the job's ranks; the host that failed
+first is used first.
 """
 
 from __future__ import annotations

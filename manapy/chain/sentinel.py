@@ -3,7 +3,7 @@ lost, it ends the allocation, so that the next one continues the chain.
 
 Invariants
  1. It ends the allocation only if Slurm has removed the script's node from the job.
- 2. The end of the attempt is recorded before: a chain whose job was cancelled without a record ends (batch.py).
+ 2. The end of the attempt is recorded first, because a chain ends if its job was cancelled without a record (batch.py).
 
 Fact (tried with Slurm 22.05): if a job with --no-kill loses its first node, and with it the batch script, the job lasts
 until its time limit, and nothing runs in it. A step runs beside others only with srun --overlap (Slurm 20.11).

@@ -3,8 +3,9 @@ the script runs again on the others, in the same allocation.
 
 Invariants
  1. The script sees an allocation with as many nodes and tasks as it has asked for.
- 2. A node that Slurm has removed from the allocation, that it calls unwell, or that is the cause of a hang, is not used
-    again. A node on which a rank has died comes back if the others are too few: the program may be at fault.
+ 2. A node is not used again if Slurm has removed it from the allocation, if Slurm says that it is not healthy, or if it
+    is the cause of a hang. A node on which a rank has died is used again if the others are too few, because the program
+    may be at fault.
 
 Facts that this module relies on (sbatch(1), srun(1); tried with Slurm 22.05, MPICH 5.0.2 and Open MPI 4.1.4):
 - If a job with --no-kill loses a node, Slurm removes the node from the job and ends the steps on it, but not the job.

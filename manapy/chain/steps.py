@@ -11,9 +11,9 @@ Invariants
     image (lowerhalf/join/agreement.c). If a rank finds damage, rank 0 asks again before anything has started.
     A step does not start from the beginning because a directory or a manifest cannot be read now.
  3. A checkpoint that was taken while the job hung because of a fault of its program (remedy.py) is not used: the
-    fault is in it. If there are only such ones, and they have pushed out those before the hang (--keep), the step does
-    not start: its next checkpoints would push out these, too, and the verdict may have been wrong.
- 4. No two steps have the same job directory: what its job.json and its checkpoints say is said of one step.
+    fault is in it. If only such checkpoints are left, because --keep has deleted those from before the hang, the step
+    does not start: its next checkpoints would delete these, too, and the verdict may have been wrong.
+ 4. No two steps have the same job directory: job.json and the checkpoints in it belong to one step.
  5. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
     soon be ended.
 """

@@ -4,13 +4,13 @@ neither the memory nor a fault of the analysis can harm the supervisor.
 Invariants
  1. A job is watched from BEGIN_SECONDS (or the patience, if that is shorter) after it was first seen to run: short
     jobs cost nothing, and a rank has no recording before its restore is done, however long that takes.
- 2. New verdicts and those that are withdrawn are said and recorded. They change nothing.
- 3. A job is called hung only by a verdict on which its watch would act (trace/live/standing.py), and only until the
-    watch withdraws it.
- 4. The end of a watch never ends a job. If it ends before its job does, this is said once, and it is started again,
-    after a pause that doubles each time.
- 5. A verdict to act on is not lost with its evidence: the job is called hung as soon as the evidence is written, or its
-    watch has ended, or KEEPING seconds have passed.
+ 2. New and withdrawn verdicts are printed and recorded. They have no other effect.
+ 3. A job counts as hung only if its watch would act on the verdict (trace/live/standing.py), and only until the watch
+    withdraws the verdict.
+ 4. The end of a watch never ends a job. If a watch ends before its job does, a line says so once, and it is started
+    again, after a pause that doubles each time.
+ 5. If the evidence of a verdict cannot be saved, manapy still acts on the verdict: the job counts as hung as soon as
+    the evidence is written, or its watch has ended, or KEEPING seconds have passed.
 """
 
 from __future__ import annotations

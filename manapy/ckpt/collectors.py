@@ -1,13 +1,14 @@
 """The collectors of one host: processes `manapy _collect` (trace/capture/collect.py). They answer commands on other
-hosts that read the recordings of this one. The agent of a node has them, and the coordinator for its own host.
+hosts that read the recordings of this one. The agent of a node starts them, and the coordinator starts those of its own
+host.
 
 The coordinator names each collector by a stream. Its lines are COLLECT, ASK, MORE and LEAVE; the answers are PIECE and
 ENDED (control.h).
 
 Invariants
- 1. A stream sends one piece, and the next one only after MORE. So a line of a checkpoint waits behind one piece of each
-    stream at most, however much there is to tell, and no data is kept here.
- 2. Nothing here waits for a collector: it reads, looks at processes and packs in its own process.
+ 1. A stream sends one piece, and the next one only after MORE. So a line of a checkpoint waits behind at most one piece
+    of each stream, however long the output is, and no data is kept here.
+ 2. No code here waits for a collector: the collector reads and packs, and looks at processes, in a process of its own.
  3. A collector ends when its stream ends, and at the latest with this process, because its standard input ends then.
 """
 

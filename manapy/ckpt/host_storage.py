@@ -4,8 +4,7 @@ The coordinator plays the agent for its own host.
 Invariants
  1. Each order has a thread of its own: a long copy delays no other order, and no line.
  2. Only the owner's thread sends lines. What another thread has to say waits in a queue, and wakes it.
- 3. A thread ends with the process: an order that is not answered then has no effect that anybody believes
-    (store/local.py).
+ 3. A thread ends with the process. An order that has not been answered then has no valid effect (store/local.py).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The times that an agent says, in the clock of the process above it: the clocks of hosts are not synchronised.
+"""Converts the times that an agent reports to the clock of the process to which it is connected, because the clocks of
+hosts are not synchronised.
 
-A message that says when it was sent arrives later by the difference of the two clocks and by its travel. The least of
-these sums is nearly the difference alone, because some message travels fast. So losses on several hosts can be ordered
-by when they were noticed, however late the messages about them arrive.
+For each message that contains its sending time, arrival minus sending time is the difference of the two clocks plus the
+travel time. The smallest of these sums is nearly the difference alone, because some messages travel fast. So losses on
+several hosts can be ordered by when they were noticed, however late the messages about them arrive.
 
 Invariants
- 1. No time is translated to one after the arrival of its message. Without earlier messages it becomes the arrival.
+ 1. No converted time is later than the arrival of its message. Without earlier messages it is the time of arrival.
  2. Only messages of the last WINDOW count, because clocks drift apart.
 """
 

@@ -1,4 +1,5 @@
-"""MPICH's files in /dev/shm of this host. MPICH removes them in MPI_Finalize, which a killed rank never calls."""
+"""Removes MPICH's files in /dev/shm of this host. MPICH removes them in MPI_Finalize, which a killed rank never
+calls."""
 
 from __future__ import annotations
 

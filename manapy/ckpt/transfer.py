@@ -2,13 +2,13 @@
 
     client -> GET root checkpoint file                  -> server       an image or a spare block
               SPAN root checkpoint folder offset bytes  ->              a block of a folder's images (redundancy)
-              SIZE bytes                                <-              then so many bytes
+              SIZE bytes                                <-              then that many bytes
               SUM SHA-256                               <-
               NONE reason                               <-              in place of both
 
 Invariants
- 1. Both ends know the job's secret (core/handshake.py), and all lines are sealed. So SUM is the server's: nobody on the
-    network can change an image unnoticed.
+ 1. Both ends know the job's secret (core/handshake.py), and all lines are sealed. So SUM comes from the server, and a
+    change of an image on the network is noticed.
  2. The server reads only images and spare blocks, below a directory that nobody else may have written to.
  3. An image has its final name only when its sum is right and it is fsynced.
  4. The server lives as long as its process. Connections that have not authenticated take few threads and descriptors:

@@ -1,7 +1,7 @@
 """The clock's lines of one node's ranks, rewritten by the node's agent so that lines of many ranks are equal. The
 coordinator then reads each of them once (ckpt/bundle.py), and so do agents on the way (ckpt/node/lower_agents.py).
 
-Two things make the lines of ranks differ although they say the same:
+Two things make the lines of ranks different although their content is the same:
 
 - The versions. A rank's version counts what has happened to it. The coordinator only repeats it in FREEZE. So the agent
   keeps the versions. It puts a number in place of each, and the version back into FREEZE.
@@ -10,8 +10,8 @@ Two things make the lines of ranks differ although they say the same:
 Invariants
  1. A number says how often the version in a rank's lines of one epoch has changed. It depends on that rank's lines
     only. So ranks that have done the same since INTENT have the same number, whatever agents they are behind.
- 2. A FREEZE with the epoch and the number that a rank had last gets the rank's version. Any other one gets STALE, which
-    no rank accepts: what was reported behind that number is not known to the coordinator.
+ 2. A FREEZE with the epoch and the number that a rank had last gets the rank's version. Any other FREEZE gets STALE,
+    which no rank accepts, because the coordinator has not yet received the state with that number.
  3. Nothing else of a line changes, and the lines of a rank keep their order.
 """
 

@@ -1,11 +1,11 @@
-"""What can go wrong, as one tree. Every message is one line for a person; only manapy.cli prints it.
+"""The exceptions of manapy, as one tree. Every message is one line for a person; only manapy.cli prints it.
 
 ManapyError            the command failed: exit code 1
   UsageError           it was called wrongly: exit code 2
   JobError             no such job, more than one, or it no longer runs
     CoordinatorError   its coordinator cannot be reached, or does not have the same secret
-      GoneError        nobody listens at its address
-      LeavingError     it takes no commands any more, because it is about to end
+      GoneError        no process listens at its address
+      LeavingError     it no longer accepts commands, because it is about to end
   CheckpointError      a checkpoint could not be taken; earlier ones are unchanged
     DiedError          because ranks have died; otherwise the job goes on
   ManifestError        a directory is no checkpoint, or its manifest is damaged

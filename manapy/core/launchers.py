@@ -1,11 +1,11 @@
-"""What has started a rank: the command with which a restart starts it again.
+"""Finds what has started a rank: the command with which a restart starts it again.
 
     command(pid)    /usr/bin/mpiexec.hydra
                     srun --mpi=pmix --kill-on-bad-exit
                     /usr/bin/orterun --allow-run-as-root --oversubscribe
 
 Open MPI's programs are orterun (Open MPI 4) and prterun (5): `mpirun` is a link to the first, or starts the second.
-These names tell whose they are, which the name mpirun does not. Its daemons on other hosts are orted and prted.
+These names identify Open MPI, which the name mpirun does not. Its daemons on other hosts are orted and prted.
 """
 
 from __future__ import annotations

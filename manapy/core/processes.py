@@ -1,6 +1,6 @@
 """Processes of this host that are not our children: is one alive, when does it end, which one is at the other end of a
-socket. Also: the limit of our own descriptors, how this process stands to its relatives (prctl(2)), and the signals
-by which users and schedulers end it."""
+socket. Also: the limit of our own descriptors, prctl(2) settings towards parent and children, and the signals by which
+users and schedulers end this process."""
 
 from __future__ import annotations
 

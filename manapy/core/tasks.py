@@ -1,4 +1,4 @@
-"""Tasks of asyncio that nobody waits for.
+"""Asyncio tasks for which no code waits.
 
 Invariants
  1. A task is kept until it ends (asyncio itself keeps only weak references).

@@ -1,4 +1,4 @@
-"""Amounts of memory, spans of time and lists as text, for tables and sentences alike."""
+"""Amounts of memory, durations and lists as text, for tables and for sentences."""
 
 from __future__ import annotations
 

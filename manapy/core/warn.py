@@ -1,4 +1,4 @@
-"""Warnings for a program that calls manapy where the call can do nothing. Programs import this module, so it imports
+"""Warnings for a program that calls manapy where the call has no effect. Programs import this module, so it imports
 nothing heavy."""
 
 from __future__ import annotations

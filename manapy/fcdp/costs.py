@@ -19,8 +19,8 @@ Where the paper contradicts itself:
 
  - §VI-B puts the traffic of an all-gather at (N-1)/N W. Table VII was measured with rings, (P-1)/P W, and is the sum of
    both nodes in GiB.
- - 50 % less (§IV-C) is of the all-gathers; with the reduce-scatter it is 33 % (§VI-B). Table VII says 49.3 % since next
-   to nothing is reduced in LoRA.
+ - The 50 % less traffic of §IV-C refers to the all-gathers; with the reduce-scatter it is 33 % (§VI-B). Table VII says
+   49.3 %, because LoRA reduces almost nothing.
  - Table VII fits a trainable share of 0.05 %, not the 1 % of §V-D: "backward 0.1" is the reduce-scatter of the
    adapters' gradients in fp32.
  - §VI-B says that MiCS gathers over the network. Its groups are nodes, so nothing but gradients leaves a node (Table I

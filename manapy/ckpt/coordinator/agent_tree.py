@@ -8,9 +8,10 @@ coordinator. Each later one is connected to one of them (node/lower_agents.py).
 
 Invariants
  1. A job whose agents are not more than FANIN has no tree, and its agents open no port.
- 2. An agent that is to go below another one is connected to the coordinator until it has come there. So its loss is
-    noticed at any time.
- 3. No agent waits for one that does not answer: after LISTEN_SECONDS it is connected to the coordinator.
+ 2. An agent that is to be connected to another agent stays connected to the coordinator until the new connection works.
+    So its loss is noticed at any time.
+ 3. No agent waits for long for another one that does not answer: after LISTEN_SECONDS it stays connected to the
+    coordinator.
  4. The tree has two levels, with equally many agents below each of the first ones.
 """
 

@@ -1,4 +1,4 @@
-"""The agents of the job's hosts, by the names of the hosts. The coordinator itself is that of its own host."""
+"""The agents of the job's hosts, by the names of the hosts. On its own host the coordinator itself is the agent."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Connections to the coordinator: it admits ranks, agents of nodes and commands, and receives their lines.
 
 Invariants
- 1. A line of a rank is believed only on its own connection, or on that of the agent through which it came.
- 2. Connections that have not authenticated do not keep others out: if descriptors are scarce, each new connection
-    closes the oldest of these.
+ 1. A line of a rank is accepted only on its own connection, or on that of the agent to which the rank is connected.
+ 2. Connections that have not authenticated do not block others: if descriptors are scarce, each new connection closes
+    the oldest unauthenticated one.
 """
 
 from __future__ import annotations

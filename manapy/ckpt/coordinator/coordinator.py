@@ -9,8 +9,8 @@ Invariants
  1. Only the thread of the event loop touches the state.
  2. A scheduler may kill the coordinator with the last task of this host (Slurm does, with proctrack/cgroup). So in a
     chain, ranks that end wait for NOTED. Then job.json says how the job has ended, and no checkpoint is half done.
-    After an error the end is recorded at once, because the other ranks may soon be killed; else when all ranks have
-    ended.
+    After an error the end is recorded immediately, because the other ranks may soon be killed; otherwise when all ranks
+    have ended.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ Invariants
     ends after its image is complete.
  2. After publication nothing can fail: a rank that is lost then does not undo the checkpoint.
  3. Callbacks of the program run when every rank is frozen, and their rank's main thread goes on only after the
-    checkpoint. Without callbacks this step is left out.
+    checkpoint. Without callbacks this step is skipped.
  4. A rank whose program has disabled checkpoints answers CHECK when the program has enabled them again. If the program
     disables them later, the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen, it cannot
     disable them.
  5. The images of a checkpoint are in place on all hosts before it is published (storage.py).
  6. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
  7. Until the last rank has answered CHECK, a rank may lose its connection and come back (invariant 3 of ranks.py): it
-    gets CHECK again. Later, and between two steps, too, a lost connection ends the checkpoint.
+    gets CHECK again. After that, also between two steps, a lost connection ends the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Incremental images: which published checkpoint the images of the next one may leave out pages for.
+"""Incremental images: the published checkpoint on which the images of the next one may build (the base).
 
 Invariants
- 1. Only the last published checkpoint of this run can be the base, and only if the new one lies beside it, with the
-    same folder for each rank. So the path from an image to its parent is the same for all images of a folder.
+ 1. Only the last published checkpoint of this run can be the base, and only if the new one is in the same directory,
+    with the same folder for each rank. So the path from an image to its parent is the same for all images of a folder.
  2. A chain has at most ``full_every`` checkpoints, and its images together are at most twice as large as the full ones
-    at its beginning, as far as can be foreseen: the next ones are assumed to be as large as the last ones. Then all
-    ranks write full images, unless the newest checkpoint has been folded before (levels/fold.py): then the chain begins
-    with that one.
+    at its beginning, on the assumption that the next images are as large as the last ones. At the limit all ranks write
+    full images, unless the newest checkpoint has been folded before (levels/fold.py). In that case the chain begins
+    with the folded checkpoint.
  3. If incremental images have saved less than half of a full one, the next ``full_every`` checkpoints are full, and
-    nobody looks for changed pages until the last of them.
+    ranks do not look for changed pages until the last of these.
  4. A rank is told the base's epoch. If it does not know that image (after exec, or without memory for its table), it
     writes a full one.
 """

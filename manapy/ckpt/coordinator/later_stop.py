@@ -1,10 +1,10 @@
-"""An end of the job that the user has ordered in advance (`manapy stop --next`, `--before TIME`).
+"""An end of the job that the user has scheduled in advance (`manapy stop --next`, `--before TIME`).
 
 Invariants
- 1. An order stands until the job has ended or the order is withdrawn. If a checkpoint fails, the next one counts, as
-    long as TIME has not passed.
- 2. There is one order at a time: a new one takes the place of the last one.
- 3. When the last checkpoint has begun, it is too late to take the order back.
+ 1. A scheduled end remains until the job has ended or the user withdraws it. If a checkpoint fails, the job ends with
+    the next one, as long as TIME has not passed.
+ 2. Only one end can be scheduled: a new one replaces the last one.
+ 3. When the final checkpoint has begun, it is too late to withdraw the end.
 """
 
 from __future__ import annotations

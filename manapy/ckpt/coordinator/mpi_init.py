@@ -1,4 +1,4 @@
-"""Ranks that do not come out of the real MPI_Init: which ones, since when, and what they wait for.
+"""Ranks that do not return from the real MPI_Init: which ones, since when, and what they wait for.
 
 A rank reports an MPI_Init that takes long (PROGRAM init). Restarted ranks connect after their MPI_Init: there rank 0
 tells the user (lowerhalf/mpi/slow_init.c).

@@ -1,8 +1,8 @@
 """The processes of each rank, for the status: ranks are asked (TREE) only when a person asks.
 
 Invariants
- 1. A rank that does not answer in time (its process is stopped, or it has just ended) is left out: nothing is said of
-    its processes, and nobody waits for it.
+ 1. A rank that does not answer in time (its process is stopped, or it has just ended) is left out: the answer does not
+    contain its processes, and no command waits for it.
  2. An answer to an earlier question is ignored.
 """
 

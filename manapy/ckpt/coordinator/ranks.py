@@ -6,13 +6,14 @@ Invariants
  2. A rank whose connection ends without DONE has died. If mpirun has not ended the other ranks after GRACE_SECONDS,
     they get KILL, so that none waits for ever for the dead rank.
  3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank.
-    So does a rank of several processes, when another of them speaks for it (lowerhalf/tree). The rank is dead when its
-    process is dead, when the agent of its host is lost, or when it has not returned within EXEC_SECONDS. A process
-    that it has forked before the exec may hold that connection open: then the next HELLO of the same process ends it.
- 4. Failures are ordered by when the rank's own host has noticed them, in the clock of this host (peer_time.py): the
-    loss of the connection, or DONE with an error. The coordinator hears of them later if the host is another one. By
-    then mpirun may have killed a rank of this host.
- 5. An event that occurs once per rank does not scan all ranks: ranks are counted.
+    The same is true of a rank of several processes, when another of its processes begins to speak for it
+    (lowerhalf/tree). The rank is dead when its process is dead, when the agent of its host is lost, or when it has not
+    returned within EXEC_SECONDS. A process that it has forked before the exec may hold that connection open: then the
+    next HELLO of the same process ends it.
+ 4. Failures (the loss of a connection, or DONE with an error) are ordered by the time at which the rank's own host
+    noticed them, converted to the clock of this host (peer_time.py). The coordinator learns of failures on other hosts
+    later. By then mpirun may have killed a rank of this host.
+ 5. The handling of an event that occurs once per rank does not scan all ranks; it uses counters.
  6. Restarted ranks connect after their MPI_Init, which waits for ranks that are lost. Then rank 0 is told through a
     pipe (lowerhalf/mpi/slow_init.c). It ends, and mpirun ends the others.
 """

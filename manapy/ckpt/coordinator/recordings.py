@@ -1,10 +1,10 @@
 """Recordings of other hosts: the coordinator connects commands (`manapy why`, `manapy trace`) with the collectors of
 the job's hosts (ckpt/collectors.py), through the agents of the nodes. It plays the agent for its own host.
 
-Each connection of such a command is one stream: bytes in both directions. Nothing here knows what they mean.
+Each connection of such a command is one stream: bytes in both directions. This module does not interpret them.
 
 Invariants
- 1. A stream has one piece on its way: MORE goes to the agent after the command has taken the last piece. So the
+ 1. A stream has at most one piece in flight: MORE goes to the agent after the command has taken the last piece. So the
     coordinator keeps a few pieces of each stream at most, and a control line waits for no more than these.
  2. An agent sends only pieces of streams that go through it.
  3. A stream ends with its command, with its agent, and with the job, whichever comes first.

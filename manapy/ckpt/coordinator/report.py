@@ -1,4 +1,4 @@
-"""What the coordinator says to people: what a job waits for, and its status."""
+"""What the coordinator reports to users: what a job waits for, and its status."""
 
 from __future__ import annotations
 

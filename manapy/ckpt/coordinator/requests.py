@@ -3,8 +3,8 @@
 A request that arrives before the ranks are told (while ranks start, or are being checked) joins the checkpoint that is
 being prepared. A later request waits for the next checkpoint, and shares it with all others that wait. If one of
 several requests asks for exit, the job exits. If one asks for hold, the ranks stay stopped until they are killed. A
-request may also accept a checkpoint that is in progress, or that was published a short time ago. One may ride: it waits
-until others ask for a checkpoint, and makes the job exit with that one.
+request may also accept a checkpoint that is in progress, or that was published a short time ago. A request of `manapy
+stop --next` waits until others ask for a checkpoint, and makes the job exit after that one.
 
 Invariants
  1. Every request is answered exactly once: with the path, or with one line that says why there is none.

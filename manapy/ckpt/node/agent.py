@@ -1,21 +1,22 @@
 """The agent of a node: the ranks of a node that is not rank 0's share its connection to the coordinator.
 
 The first rank of the node starts it (lowerhalf/join/node.c). Ranks speak to it as to the coordinator (control.h), over
-a Unix socket. It makes the lines of its ranks alike (clock/line_merging.py) and joins equal lines (bundle.py). So the
-coordinator has one connection per node, and reads each line once that many ranks send. In a job of many nodes it has
-fewer: agents are connected to other agents (leader.py, lower_agents.py), which join their lines in the same way.
+a Unix socket. It makes the lines of its ranks equal (clock/line_merging.py) and joins equal lines (bundle.py). So the
+coordinator has one connection per node, and reads a line that many ranks send only once. In a job of many nodes it has
+fewer connections: agents are connected to other agents (leader.py, lower_agents.py), which join their lines in the same
+way.
 
 Invariants
- 1. The lines of a rank reach the coordinator in their order, and the other way round.
+ 1. The lines of a rank keep their order, in both directions.
  2. Lines go on as soon as every rank has sent one, and at the latest LINGER_SECONDS after the first.
  3. When the coordinator is lost, each rank and each agent below is told so (UNLED) before its connection ends. A
     connection of a rank that ends without UNLED means that the agent is lost, and with it the node. An agent whose
     connection to another one ends without UNLED ends its ranks (KILL): the coordinator cannot.
  4. The agent ends when its connection upwards ends. Then it removes what the real MPI of killed ranks has left in
-    /dev/shm. If ranks of the node use RDMA, its last act is to serve them to their end (shift.py).
+    /dev/shm. If ranks of the node use RDMA, it serves them until they end, before it ends itself (shift.py).
  5. It never waits for a rank or an agent: what they don't take is kept for them.
- 6. The loss of a rank, and an end with an error, go on with the time when they were noticed here. So that this time can
-    be compared with those of other hosts (peer_time.py), the agent regularly says what time it is.
+ 6. The agent reports the loss of a rank, and an end with an error, together with the time at which it noticed them. So
+    that this time can be compared with those of other hosts (peer_time.py), the agent regularly sends its own time.
 """
 
 from __future__ import annotations

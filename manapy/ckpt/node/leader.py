@@ -1,11 +1,11 @@
-"""The way of a node's agent to the coordinator: its own connection, or that of another agent (lower_agents.py).
+"""How a node's agent reaches the coordinator: by its own connection, or through another agent (lower_agents.py).
 
 The agent connects to the coordinator first. In a job of many nodes the coordinator answers with the address of another
-agent, which is then connected to in place of it.
+agent, to which the agent then connects instead.
 
 Invariants
- 1. The coordinator notices the loss of an agent at any time: the agent's first connection ends only after the agent
-    above it has said that it has come there.
+ 1. The coordinator notices the loss of an agent at any time: the agent's first connection ends only after the upper
+    agent has reported the new connection.
  2. An agent that does not reach the other one keeps its first connection.
 """
 

@@ -1,9 +1,9 @@
-"""The sockets on which an agent is connected to.
+"""The sockets on which an agent accepts connections.
 
 Invariants
  1. Nothing here waits.
- 2. An agent without free descriptors keeps nobody waiting, and does not spin: it closes each new connection at once.
-    Who has made it tries again (control.c, leader.py).
+ 2. An agent without free descriptors lets no peer wait, and does not spin: it closes each new connection immediately.
+    The peer tries again (control.c, leader.py).
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@ ranks, and passes orders down to them (AgentTree of coordinator/agent_tree.py pl
 
 Invariants
  1. The lines of a rank keep their order in both directions, as in one agent.
- 2. An agent that is lost takes no other one with it: the coordinator is told (PARTED), after everything that has come
-    from it.
+ 2. The loss of a lower agent affects no other agent. The coordinator is told (PARTED) after it has got all lines from
+    the lost agent.
  3. Each agent below is told that the coordinator is lost (UNLED), as ranks are. A connection that ends without it means
     that this agent is lost.
  4. The socket is opened when the coordinator asks for it, on the one address that leads to the coordinator.
- 5. Times that an agent below says go on in this agent's clock (peer_time.py).
+ 5. Times that a lower agent reports are converted to this agent's clock (peer_time.py).
  6. A connection that has not sent JOIN after JOIN_SECONDS is closed when the next one comes, so that strangers do not
     take all descriptors.
 """

@@ -2,7 +2,8 @@
 
 Invariants
  1. Nothing here waits for another process: what it doesn't take is kept for it.
- 2. A guest's lines are read only after it has proved that it knows the secret, in the one role that it may have.
+ 2. The lines of a peer that connects to us are read only after it has proved that it knows the secret, for the one role
+    that is allowed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 thread of its own.
 
 Invariants
- 1. A job that does not ask for it pays for one descriptor: nothing of manapy/rdma is imported before.
+ 1. For a job that does not ask for it, this costs one descriptor: nothing of manapy/rdma is imported before.
  2. Only the thread of the node's agent sends lines. What the other thread has to say waits in a queue, and wakes it.
  3. After the loss of the coordinator the RDMA agent goes on until the programs of this node have ended: they keep
     connections, events and commands, but find no more keys.

@@ -7,11 +7,11 @@ Orders are JSON objects:
     rebuild    checkpoint, job: directories; folder: whose images
     both       code: [data, spare]; bytes: of a block; places: [address, port] of hosts;
                blocks: {wanted: number in the stripe, from: the blocks to compute it from; encode: path}
-               from: [number in the stripe, number in `places`, folder or file, offset in the folder's text or null]
+               from: [number in the stripe, number in `places`, folder or file, offset in the folder's stream or null]
 
 Invariants
- 1. A block has its final name only if what it was computed from came complete, and it is fsynced.
- 2. All sources are read together, so no host needs memory for a block.
+ 1. A block gets its final name only if all of its sources have arrived completely, and it is fsynced.
+ 2. All sources are read in parallel, piece by piece, so no host needs memory for a whole block.
 """
 
 from __future__ import annotations

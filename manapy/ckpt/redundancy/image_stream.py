@@ -1,4 +1,4 @@
-"""The images of a folder as one long text (stripes.py): to read a block of it, and to write it as images again.
+"""The images of a folder as one stream of bytes (stripes.py): reads a block of it, and writes it as images again.
 
 Invariants
  1. Images have their final names only after finish(): complete, each as the manifest says, every byte checked, fsynced.

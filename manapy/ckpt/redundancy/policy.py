@@ -1,4 +1,4 @@
-"""What --redundancy means: which hosts have copies, or spare blocks, of which others' images.
+"""What --redundancy means: which hosts have copies, or spare blocks, of the images of which other hosts.
 
     none       nothing
     partner    each host's images are also on one other host
@@ -6,8 +6,8 @@
     rs:K+M     groups of up to K+M hosts; each group survives the loss of M hosts (Reed-Solomon)
 
 Invariants
- 1. Groups are as large as they may be, and of the same size, give or take one host. If there are too few hosts for
-    that, there is one larger group: what it survives is what the user has asked for.
+ 1. Groups are as large as allowed, and their sizes differ by at most one host. If there are too few hosts for that,
+    there is one larger group, which survives the loss that the user has asked for.
  2. Hosts that fail together, the sets, are spread: no group has more hosts of a set than it can lose, and no partner is
     of the same set.
 """

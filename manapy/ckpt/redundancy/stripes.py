@@ -1,9 +1,9 @@
-"""How the images of a group of hosts and their spare blocks lie on these hosts.
+"""Where the images of a group of hosts and their spare blocks are on these hosts.
 
-A group has n members: the folders of n hosts. The images of a folder, in the order of their names, are one long text.
-It is filled up with zeroes, and cut into n - spare blocks of the same size. There are n stripes. Stripe s has a block
-of each member except s, s+1, ... s+spare-1 (modulo n): these members hold its spare blocks instead. With 4 members
-a, b, c, d and one spare block:
+A group has n members: the folders of n hosts. The images of a folder, in the order of their names, are one stream of
+bytes. It is padded with zeroes, and cut into n - spare blocks of the same size. There are n stripes. Stripe s has a
+block of each member except s, s+1, ... s+spare-1 (modulo n): these members hold its spare blocks instead. With 4
+members a, b, c, d and one spare block:
 
     stripe     a    b    c    d
     0          +    b0   c0   d0          b0: the first block of b; +: the spare block, on that host
@@ -12,8 +12,8 @@ a, b, c, d and one spare block:
     3          a2   b2   c2   +
 
 Invariants
- 1. Each member has one block of each stripe. So a host that is lost takes one block of each, and all members do the
-    same work.
+ 1. Each member has one block of each stripe. So a lost host loses one block of each stripe, and all members do the same
+    work.
  2. Block numbers in a stripe (code.py): first the data, in the order of the members; then the spare blocks.
 """
 

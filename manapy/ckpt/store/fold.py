@@ -2,7 +2,8 @@
 
 Invariants
  1. Each image is replaced by one rename. Its identity and its memory stay the same (image.h). So folding may fail or
-    end at any moment: the checkpoint is good. But as long as its manifest names a parent, it may need that.
+    end at any moment, and the checkpoint is still good. But as long as its manifest names a parent, the checkpoint may
+    need it.
  2. The manifest names the parent until all images have been replaced durably, at all levels of storage
     (publish.note_folded).
 """

@@ -1,4 +1,4 @@
-"""Where in a checkpoint the images lie (mirror of lowerhalf/include/manapy/image_path.h).
+"""Where the images are in a checkpoint (mirror of lowerhalf/include/manapy/image_path.h).
 
     ckpt-000007/rank-00000.img ...                a job on one host
     ckpt-000007/node-00000/rank-00000.img ...     several hosts: one folder for the ranks of each
@@ -6,7 +6,7 @@
 
 A checkpoint on local storage (levels.py) always has folders, and its images have the same paths at every level.
 
-Many thousand files in one directory make file systems slow, and a host's images are copied together.
+The reasons: many thousand files in one directory make file systems slow, and the images of a host are copied together.
 """
 
 from __future__ import annotations

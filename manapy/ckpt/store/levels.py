@@ -17,10 +17,11 @@ Invariants
     level has each of them on two hosts, so it has all as long as not more than one host is lost. "code": images of a
     group of hosts can be rebuilt as long as not more than "spare" of these hosts are lost (ckpt/redundancy).
     "apart": also if all hosts of one failure group are lost, and no others.
- 2. An image has the same name in its checkpoint at every level. So what it says of files beside it is true at each.
+ 2. An image has the same name in its checkpoint at every level. So its references to neighbouring files are correct at
+    each level.
  3. The file `local` beside the manifest tells ranks, which do not read manifests, to ask the coordinator for their
     images (lowerhalf/start/locate.c). It exists at least as long as the record names the local level.
- 4. A directory on local storage is believed only if nobody except this user or root can have written there.
+ 4. A directory on local storage is trusted only if nobody except this user or root can have written there.
 """
 
 from __future__ import annotations

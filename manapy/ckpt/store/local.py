@@ -2,7 +2,7 @@
 
     DIR/manapy-<hash>/tmp-000007-x3k9/node-00001/    the images of this host's ranks, while they are written
     DIR/manapy-<hash>/ckpt-000007/node-00001/        the same after settle()
-    DIR/manapy-<hash>/host-NAME                      was this host here in the present run of the job?
+    DIR/manapy-<hash>/host-NAME                      marker: this host belongs to the current run of the job
     DIR/manapy-<hash>/ckpt-000007/spare/             spare blocks of other hosts' images (ckpt/redundancy)
 
 Invariants

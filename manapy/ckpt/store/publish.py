@@ -1,7 +1,7 @@
 """Checkpoint directories: written under a temporary name, published by one rename.
 
     tmp-000007-x3k9/   images (written and fsynced by the ranks; where: folders.py, levels.py), then manifest.json
-    ckpt-000007/       the same directory after the rename; with a file `dropped` if the user does not want it any more
+    ckpt-000007/       the same directory after the rename; with a file `dropped` if no restart may choose it by itself
     latest             symbolic link to the newest
 
 A program may choose another directory for later checkpoints (dmtcp_set_ckpt_dir). Other jobs may choose the same one,
@@ -19,16 +19,16 @@ Invariants
     checkpoint.
  3. A checkpoint is deleted under a temporary name, so that a part of one is never mistaken for a complete one.
  4. The link to a checkpoint in another place is durable before the checkpoint is written. So the one rename publishes
-    the checkpoint in the job directory, too, and remains of an interrupted one are found. A link without a target is
-    not a checkpoint, but its number is used: perhaps that file system is not mounted.
- 5. Nothing in another place is deleted unless it is this job's.
+    the checkpoint in the job directory, too, and the remains of an interrupted one can be found. A link without a
+    target is not a checkpoint, but its number is used: perhaps that file system is not mounted.
+ 5. In another place only checkpoints of this job are deleted.
  6. The manifest of an incremental checkpoint names its parent, which lies beside it: the images need those of the
-    parent (image.h). What a checkpoint that is kept needs is not deleted, for as many steps as there are. When its
-    images have become full ones (fold.py), the manifest is replaced, and names no parent.
+    parent (image.h). All direct and indirect parents of a checkpoint that is kept are kept, too. When its images have
+    become full ones (fold.py), the manifest is replaced, and names no parent.
  7. manapy neither writes into nor restarts from a directory in which another user may have written (own.py). The
     manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
- 8. A checkpoint that cannot be looked at now, or its manifest, may be readable a moment later. Functions that only read
-    leave it out. Those that delete do not take it for one that is gone: existing(), names_on_hosts(), ``strict``.
+ 8. A checkpoint or a manifest that cannot be read now may be readable a moment later. Functions that only read leave it
+    out. Functions that delete do not treat it as missing: existing(), names_on_hosts(), ``strict``.
 
 Records here and in job.py are named tuples: most of the time of `manapy checkpoint` is the interpreter's start, and
 importing dataclasses would add a third.

@@ -1,4 +1,5 @@
-"""The protocol with one part removed, to test the tests: some program must detect each mutant. Values of `broken`:
+"""The protocol with one part removed, to test the tests: for each mutant, some program must detect the missing part.
+Values of `broken`:
 
     by group       one SEQ for congruent communicators (the clock of "A Topological Sort Approach", section 4)
     not transitive a needed rank that is blocked asks nobody

@@ -1,7 +1,7 @@
 """Turns an error of one rank into an error of all ranks, in calls that all ranks make.
 
-In the setting up, before any data flows, over a communicator, on the caller's thread. Later over the engine, whose
-allgather ends if a rank fails elsewhere (failure_broadcast.py).
+During the set-up, before any data flows, this uses a communicator, on the caller's thread. Later it uses the engine,
+whose allgather ends if a rank fails elsewhere (failure_broadcast.py).
 """
 
 from __future__ import annotations

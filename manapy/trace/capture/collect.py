@@ -15,8 +15,8 @@ Invariants
     state of its ranks is no longer known. It is tried again after RETRY seconds.
  3. The remote process ends with its standard input, whatever has happened to this process. It only reads: it changes
     nothing of the job, and the job never waits for it.
- 4. Of a job's records no more are sent at once than a reader keeps: each rank has an equal share of `total`, of its
-    newest records.
+ 4. One answer contains at most as many records as a reader keeps: each rank's newest records, an equal share of `total`
+    for each rank.
 """
 
 from __future__ import annotations

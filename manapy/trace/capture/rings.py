@@ -13,8 +13,8 @@ Invariants
  2. Rank.lost counts records that were overwritten before they were read, torn, or not kept. Rank.first_ns is after
     the last of them.
  3. A damaged file affects only its rank. It leaves one line in `problems`.
- 4. A trace of several hosts shows one moment: the earliest one up to which any of them was read. Later events of one
-    host would not fit to those of another.
+ 4. A trace of several hosts ends at one moment: the earliest time up to which any of them was read. Later events of one
+    host would have no counterparts on the others.
  5. Calls that a restart has undone are not in the trace. A call that was open when its generation ended is in the next
     generation, or has ended with it (STOPPED).
  6. Rank.pauses has the pauses of the recording. Rank.first_ns is after the last one, because a pause is a loss of

@@ -8,7 +8,7 @@ Format: "Trace Event Format" (Google), libkineto/src/output_json.cpp.
 Invariants
  1. A profiler's window begins and ends within the job. What happened before and after it is unknown, so no call of it
     is open, and no rank can be said to be stuck.
- 2. Gloo's collectives are used only if the job has one process group: only then it is known whose they are.
+ 2. Gloo's collectives are used only if the job has one process group: otherwise their process group is unknown.
  3. Messages are left out if their peer is not known; a note says so.
 """
 

@@ -5,10 +5,10 @@ A dump has an entry for each of the last collectives and messages of the process
 whether it has ended. Format: torch/csrc/distributed/c10d/FlightRecorderDetail.hpp, versions 2.0 to 2.10.
 
 Invariants
- 1. An entry is the post of an operation. The first one of a group that has not ended is waited for: the operations of
-    a group run one after the other.
- 2. When an operation has begun and ended is not known well enough to say anything about speed. It is found by a thread
-    that looks now and then; Gloo records only that it has ended. The recording is marked as UNTIMED.
+ 1. An entry is the post of an operation. The rank waits for the first operation of a group that has not ended, because
+    the operations of a group run one after the other.
+ 2. The begin and the end of an operation are not known well enough for verdicts about speed: a thread records them that
+    looks only from time to time, and Gloo records only that an operation has ended. The recording is marked as UNTIMED.
  3. A dump does not contain its own time. The time of the file is taken, unless it can't be right.
  4. The members of a process group are those in the dump. If it has none (Gloo), those that have used the group are all
     of them, provided that an operation of the group has ended for all of these. Otherwise they are unknown.

@@ -6,10 +6,10 @@ it, which `manapy why`, `manapy trace report` and the others read like a copy of
 Invariants
  1. What a tool has not recorded is not invented. A rank without a file has no trace file. Calls before the oldest one
     of a rank count as lost if the tool may have had them.
- 2. A job shows one moment: the earliest one up to which any rank was recorded, as far as the clocks are known. A later
-    call of another rank would look like one that is missing there.
+ 2. A job ends at one moment: the earliest time up to which any rank was recorded, as far as the clocks are known. A
+    later call of another rank would look like a call that the first rank has left out.
  3. Ranks have their own clocks unless the tool names the same host. clocks.py relates them when the files are read.
- 4. The folder appears whole or not at all.
+ 4. The folder appears only when it is complete.
 """
 
 from __future__ import annotations

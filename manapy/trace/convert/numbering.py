@@ -1,4 +1,4 @@
-"""Numbers the collectives of recordings that do not: which calls of two ranks are the same collective.
+"""Numbers the collectives of recordings without numbers: finds which calls of two ranks are the same collective.
 
 A recording that begins with the job is counted from its first call. A profiler's window may begin later on one rank
 than on another. Then the calls of each rank are shifted against those of a first rank until the operations are the

@@ -9,7 +9,8 @@ peer). So its victims are never reported.
 
 Late is not hung. A rank outside MPI that computes, reads or writes is LATE, however long it takes. So is a rank whose
 activity is unknown. A rank is HUNG if its process does nothing by any measure (activity.py), or cannot go on whatever
-it does: dead, stopped, in a knot, finalized. A transfer is HUNG only if more than time proves it (stalled.py).
+it does: dead, stopped, in a knot, finalized. A transfer is HUNG only if there is proof other than the time
+(stalled.py).
 
 Invariants
  1. No rank is reported for a missing call that its trace could not show (invariant 1 of waitfor.py). Then the verdict

@@ -1,7 +1,7 @@
 """Evidence on the network between ranks whose transfer does not end: work requests that do not complete, and probes.
 
 A hook tells whether the network between two hosts works now: ping, ibping, or the fabric's own test. stalled.py calls
-it before it blames the network for a transfer (MegaTrace paper, "validation via active probing"). If the network works,
+it before it names the network as the cause (MegaTrace paper, "validation via active probing"). If the network works,
 probes without payload return at once, and something else keeps the transfer from ending.
 """
 

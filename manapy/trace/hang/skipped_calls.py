@@ -1,8 +1,9 @@
 """Finds a call that a rank has left out, by what it did at the same place before.
 
-Programs repeat themselves. A call was left out if, each time before, the same calls were followed by a certain call,
-and that one by the call that now came at once. If history differs even once, nothing is claimed. Longer histories are
-tried first. The end of a loop looks the same. So the caller must know that another rank waits for just this call.
+Programs repeat themselves. Suppose that, each time before, the same calls were followed by a call A and then by a call
+B. If they are now followed directly by B, the rank has left out A. If the history differs even once, there is no
+result. Longer histories are tried first. The end of a loop looks the same, so the caller must know that another rank
+waits for exactly this call.
 """
 
 from __future__ import annotations

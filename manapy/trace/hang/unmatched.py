@@ -1,4 +1,4 @@
-"""Finds messages that nobody receives, and their relation to a waiting receive or to Finalize."""
+"""Finds messages that no rank receives, and their relation to a waiting receive or to Finalize."""
 
 from __future__ import annotations
 

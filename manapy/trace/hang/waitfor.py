@@ -3,9 +3,10 @@ do not.
 
 A collective, a Waitall and a blocking call wait for ALL of what they need. A Waitany and a receive from any source wait
 for ANY of it. A collective that needs only SOME of the others counts as one that any of them could end, because a
-deadlock must be sure; but each of them that does not come is late. A rank that is not in a call, or whose call has all
-it needs, waits for no rank: it is free. A rank that free ranks can satisfy is not deadlocked. Of the other ranks, the
-strongly connected sets without a way out are the knots (Holt 1972, Misra and Chandy 1982); the rest waits for a knot.
+deadlock must be certain. But each of these ranks that does not come is late. A rank that is not in a call, or whose
+call has all it needs, waits for no rank: it is free. A rank that free ranks can satisfy is not deadlocked. Of the other
+ranks, the strongly connected sets without a way out are the knots (Holt 1972, Misra and Chandy 1982); the rest waits
+for a knot.
 
 Invariants
  1. A rank is waited for only if the trace proves that its call is missing. If its records of that time are lost, or its

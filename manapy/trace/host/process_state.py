@@ -3,7 +3,7 @@ host that are still the ones that recorded.
 
 A process is identified by its id and its start time (proc(5), field 22 of stat). If another process has the id now, the
 recorded process is dead. A process whose first thread has ended (pthread_exit in main) is listed as a zombie while its
-other threads go on: what counts is the most active one of these.
+other threads go on: the state of the most active one of these counts.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Levels of storage, as the coordinator drives them: local to the hosts, what survives the loss of hosts, shared."""
+"""Levels of storage, as the coordinator drives them: local to the hosts, redundant (survives the loss of hosts),
+shared."""

@@ -2,7 +2,7 @@
 
 When all have asked, it is known which host each rank is on now. The hosts say which images they have. The checkpoint
 to continue is the newest one with an image for each rank, on any of these hosts or at the shared level. An image that
-no host has is rebuilt, if there are spare blocks. One that only another host has is copied to the rank's host.
+no host has is rebuilt, if there are spare blocks. An image that only another host has is copied to the rank's host.
 
 Invariants
  1. All ranks get the same checkpoint. If the user has named one checkpoint, no other is taken.

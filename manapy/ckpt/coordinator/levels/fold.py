@@ -1,13 +1,13 @@
-"""Folding of chains of incremental checkpoints, as the coordinator drives it: when a chain is nearly as long as it may
-be, the images of its newest checkpoint become full ones, behind the running ranks. So the next checkpoint, too, only
-has to write what has changed.
+"""Folding of chains of incremental checkpoints, as the coordinator drives it: when a chain has nearly reached its
+limit, the images of its newest checkpoint are replaced by full ones, while the ranks run. So the next checkpoint, too,
+only has to write what has changed.
 
-Each host folds the images that it has written, and the copies that it has of those of others.
+Each host folds the images that it has written, and its copies of the images of other hosts.
 
 Invariants
  1. One checkpoint is folded at a time, and while none is copied to another level.
  2. If folding fails, the checkpoint is as it was: it needs its parents (store/fold.py). Folding is tried again after
-    the next checkpoint. If the chain is as long as it may be before, the next images are full.
+    the next checkpoint. If the chain reaches its limit before that, the next images are full.
  3. Checkpoints with spare blocks are not folded: the blocks belong to the bytes of the images.
 """
 

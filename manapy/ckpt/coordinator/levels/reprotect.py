@@ -1,8 +1,8 @@
-"""After a restart: copies and spare blocks of the continued checkpoint that were lost with hosts are recreated, beside
-the running ranks. So the job survives the loss of another host before its next checkpoint.
+"""After a restart: recreates copies and spare blocks of the continued checkpoint that were lost with hosts, while the
+ranks run. So the job survives the loss of another host before its next checkpoint.
 
 Invariants
- 1. Nothing is deleted or replaced: what fails leaves the checkpoint as it was.
+ 1. Nothing is deleted or replaced: a failure leaves the checkpoint as it was.
  2. Each member of a group has its images and its spare blocks on a host of its own, if there are as many hosts.
 """
 

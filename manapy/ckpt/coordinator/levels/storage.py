@@ -1,5 +1,5 @@
 """Where the images of new checkpoints go: to the job directory, or to local storage on each host (--local), from where
-the agents of the hosts copy them to the job directory behind the running ranks (--flush).
+the agents of the hosts copy them to the job directory while the ranks run (--flush).
 
     open() -> the ranks write -> settle() -> publish (flow.py) -> on_published() -> flush(): copied, and published anew
 
@@ -8,12 +8,12 @@ Invariants
     the partner of each host has a copy of them, or hosts have their spare blocks.
  2. The record of the shared level is written after all hosts have copied their images. A copy that fails leaves the
     record and the local level as they are.
- 3. Local storage keeps the newest checkpoint, those that are nowhere else, and what these need. An image is deleted
-    there after the record of its checkpoint no longer names the local level.
- 4. What a checkpoint needs is copied before it.
- 5. While a checkpoint is copied, neither it nor what it needs is deleted, however many newer ones there are: if a copy
-    takes longer than the time between two checkpoints, none would ever be complete. Those that only wait for their
-    copies may be deleted, so that local storage does not fill up.
+ 3. Local storage keeps the newest checkpoint, those that are nowhere else, and the images that these need. An image is
+    deleted there only after the record of its checkpoint no longer names the local level.
+ 4. The images that a checkpoint needs are copied before it.
+ 5. While a checkpoint is copied, neither it nor the images that it needs are deleted, however many newer ones there
+    are. Otherwise, if a copy takes longer than the time between two checkpoints, no copy would ever be complete.
+    Checkpoints that still wait for their copy may be deleted, so that local storage does not fill up.
 """
 
 from __future__ import annotations
