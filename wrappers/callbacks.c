@@ -2,7 +2,7 @@
  *
  * Upper half, upper TLS; saved with the program. A part of libdmtcp.so (dmtcp.c says why that is preloaded), because a
  * program may register callbacks before it loads an MPI library, or without one. The lower half asks for the calls
- * (lowerhalf/control/callbacks.c) and the wrappers offer moments for them (core/cross.c, collective/clock.c).
+ * (lowerhalf/control/callbacks.c) and the wrappers offer moments for them (core/cross.c, clock/clock.c).
  *
  * Invariants
  *  1. Callbacks run only on the program's first thread, at a safe point: in manapy_run_callbacks, or in a call of MPI

@@ -10,8 +10,8 @@
  *     device open is found, and named, when manapy looks for what cannot be saved.
  *  2. From mpy_cuda_leave to mpy_cuda_return all calls of CUDA wait, in all threads. So nothing here may need a lock
  *     that a thread in a call of CUDA can have (the loader's), and a program whose GPU cannot come back is ended.
- *  3. That is said at once, but done later if the GPU may come back: another process may have its memory for a moment;
- *     and the image may still be written beside the program, which would end with it.
+ *  3. The end is announced immediately, but comes later if the GPU may come back: another process may have its memory
+ *     for a moment; and the image may still be written beside the program, which would end with it.
  */
 #define _GNU_SOURCE
 #include "cuda.h"

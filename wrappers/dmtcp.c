@@ -1,5 +1,5 @@
-/* dmtcp.c - libdmtcp.so: DMTCP's application API (dmtcp.h of DMTCP 3 to 5) on our engine, so that programs written for
- * it run unmodified.
+/* dmtcp.c - libdmtcp.so: DMTCP's application API (dmtcp.h of DMTCP 3 to 5) on manapy's engine, so that programs written
+ * for it run unmodified.
  *
  * Upper half, upper TLS; saved with the program. A library of its own, without MPI: dmtcp.h declares weak symbols,
  * which bind at the program's start, and Python programs look them up in the main program (ctypes.CDLL(None)) before

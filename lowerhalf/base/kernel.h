@@ -1,4 +1,4 @@
-/* kernel.h - what the version of the kernel tells. Header only; libc. */
+/* kernel.h - the version of the kernel. Header only; libc. */
 #ifndef MANAPY_KERNEL_H
 #define MANAPY_KERNEL_H
 

@@ -1,8 +1,8 @@
 /* rank.h - shared by all parts of the lower half: this rank's options, its paths, and the functions that end it with an
  * error.
  *
- * start/ fills it: the options when they have been read, the job when it has been found, and what else a rank does that
- * fails (it tells the process manager, control/control.h).
+ * start/ fills it: the options when they have been read, the job when it has been found, and what a failing rank does
+ * besides (it tells the process manager, control/control.h).
  */
 #ifndef MANAPY_RANK_H
 #define MANAPY_RANK_H

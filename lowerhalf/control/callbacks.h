@@ -1,5 +1,5 @@
 /* callbacks.h - see callbacks.c. The control thread calls expect, expected and missed; the worker thread the others. At
- * a restart the main thread calls after. Functions return 0, or fill `error` with one line and return -1. */
+ * a restart the main thread calls `after`. Functions return 0, or fill `error` with one line and return -1. */
 #ifndef MANAPY_CALLBACKS_H
 #define MANAPY_CALLBACKS_H
 

@@ -1,6 +1,6 @@
 /* clockside.c - the control thread's side of the collective clock: applies the coordinator's messages to the shared
  * memory of boundary.h and reports what the program's threads have changed there. The other side is
- * wrappers/collective/clock.c. The model of both is manapy/clock/rank.py. Lower half; libc; control thread only (init
+ * wrappers/clock/clock.c. The model of both is manapy/clock/rank.py. Lower half; libc; control thread only (init
  * and after_restart run on the main thread, while the control thread does not use the clock).
  *
  * Invariants

@@ -4,7 +4,7 @@
  * Invariants
  *  1. This thread never runs a step of the engine itself (worker.c does), so that it always receives ABORT and KILL.
  *  2. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
- *     Without its node's agent (join/node.c) the rank ends, because the coordinator takes the whole node for lost.
+ *     Without its node's agent (join/node.c) the rank ends, because the coordinator treats the whole node as lost.
  *     At the start, this thread tries to connect for minutes.
  *  3. In a tree of processes one process speaks for the rank at a time. The thread of another one is AWAY: it has no
  *     connection, and it only notices the end of its program. It leaves only between two checkpoints.

@@ -6,7 +6,7 @@
  *  1. After a request for engine->call or stop, engine->resume always follows, after the phase is NONE again. After a
  *     capture engine->persist follows, also if the checkpoint is given up: then it ends the writer. It runs beside the
  *     program, when the epoch of the clock has ended; `captured` remembers that of the checkpoint.
- *  2. One step runs at a time (worker.c). What comes meanwhile, and needs another step, waits for its end.
+ *  2. One step runs at a time (worker.c). A message that arrives meanwhile and needs another step waits until it ends.
  */
 #include "epoch.h"
 #include "base/io/host.h"

@@ -12,8 +12,8 @@
  *  3. The writer does not outlive the rank: PR_SET_PDEATHSIG, set before it looks whether the rank still lives. Nor
  *     does it outlive the checkpoint: the worker kills it when the checkpoint is cancelled. So no writer exists during
  *     the next CHECK, which looks for child processes.
- *  4. If memory runs out, the kernel ends the writer first (oom_score_adj). Once a writer was killed, this rank writes
- *     its images while the program is halted.
+ *  4. If memory runs out, the kernel ends the writer first (oom_score_adj). After that this rank writes its images
+ *     while the program is halted.
  *  5. No writer is needed if there is little to write: then the halted rank copies it, and the worker writes the copy
  *     while the program runs.
  */

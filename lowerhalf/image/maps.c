@@ -8,7 +8,8 @@
  *     and so does what it has mapped below the arena at addresses that it chose. Other memory there may be the lower
  *     half's: with `ulimit -s unlimited` the kernel places libraries there.
  *  2. Each call that changes advice or mappings is counted when it is done (mpy_memory_calls), except mprotect, which
- *     only splits mappings. So advice that was read after a count is right while the program is halted with that count.
+ *     only splits mappings. So advice that was read at some count is still right if the count is the same when the
+ *     program is halted.
  */
 #include "maps.h"
 #include "base/hex.h"

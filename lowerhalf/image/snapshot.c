@@ -7,7 +7,7 @@
  * Invariants
  *  1. The second step reads only the snapshot and the pages. So it may run beside the program, in a process that has
  *     the memory as it was at the first step. If all pages that it writes were copied, it may also run in this process.
- *  2. A forked process does not have some pages as they were: memory that is shared and has no file, private memory of
+ *  2. In a forked process some pages are not as they were: memory that is shared and has no file, private memory of
  *     a memfd or of POSIX shared memory, and memory with MADV_DONTFORK or MADV_WIPEONFORK. The first step copies them.
  *     So it reads the program's advice if there was such advice; otherwise the second step reads it. Pages that a
  *     device writes (pinned ones) it has: the kernel copies them during the fork (background.c asks for such a kernel).

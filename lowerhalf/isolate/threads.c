@@ -10,8 +10,9 @@
  *  2. The word at mpy_thread_tls_offset() from a lower FS base contains the borrower's upper FS base (trampoline.S
  *     reads it).
  *  3. A thread of the program may use a lower TLS for a moment, with all signals blocked, if the lower half's libc is
- *     sound: this process was not forked, or forked by that libc. It is its own one, if it is not in the lower half;
- *     before MPI is used in this process, it is the first thread's, which nothing else uses then.
+ *     in a consistent state: this process was not forked, or was forked by that libc. It uses its own lower TLS, if it
+ *     is not in the lower half. Before MPI is used in this process, it uses the first thread's, which nothing else uses
+ *     then.
  */
 #include "threads.h"
 #include "arena.h"

@@ -1,5 +1,5 @@
-/* agreement.c - the ranks of a step agree whether a checkpoint is whole, before there is a job that continues it. Lower
- * half; libc; still one thread.
+/* agreement.c - the ranks of a step agree whether a checkpoint is undamaged, before there is a job that continues it.
+ * Lower half; libc; still one thread.
  *
  *   every rank: check its own image -> put "W", or "D" and the reason -> barrier
  *   rank 0: get all -> go on, or ask the chain again

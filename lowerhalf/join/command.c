@@ -4,11 +4,11 @@
  * Invariants
  *  1. A helper gets only the descriptors of the rank that are passed to it, and the process manager doesn't take it for
  *     a rank.
- *  2. The program does not notice mpy_command_ask. The command has another process between it and the rank. That one
- *     has no exit signal, so wait(2) does not find it (except with __WALL or __WCLONE), and there is no SIGCHLD. The
- *     command itself could not be such a child, because an exec gives it an exit signal. Neither process takes a
- *     lock of libc's fork(3): another thread may have held it. All signals are blocked, so no handler of the program
- *     runs there.
+ *  2. The program does not notice mpy_command_ask. There is another process between the command and the rank. That
+ *     process has no exit signal, so wait(2) does not find it (except with __WALL or __WCLONE), and there is no
+ *     SIGCHLD. The command itself could not be such a child, because an exec gives it an exit signal. Neither process
+ *     takes a lock of libc's fork(3): another thread may have held it. All signals are blocked, so no handler of the
+ *     program runs there.
  */
 #define _GNU_SOURCE
 #include "command.h"

@@ -5,7 +5,7 @@
  *   others: barrier -> get -> read secret
  *
  * In a chain, rank 0 first asks what this step must do (chain.h). If it must continue a checkpoint, all ranks first
- * agree whether its images are whole (agreement.c); if not, rank 0 asks again.
+ * agree whether its images are undamaged (agreement.c); if not, rank 0 asks again.
  *
  * Invariants
  *  1. No rank waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile

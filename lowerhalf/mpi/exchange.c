@@ -6,7 +6,7 @@
  *  1. Only collectives, on a communicator on which nothing else is open: neither receives of the program nor its
  *     collectives match them. (At a checkpoint with --protocol 2pc some ranks may be in a barrier that others have not
  *     called.)
- *  2. No rank leaves an exchange alone, because the others would wait for it: without memory the job ends.
+ *  2. No rank leaves an exchange alone, because the others would wait for it. If there is no memory, the job ends.
  *  3. Without a coordinator ranks may go on separately: every wait ends when MPY_LOWER->abandoned is set. The
  *     collective that was left still refers to its buffers, so they are not freed.
  */

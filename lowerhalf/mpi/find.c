@@ -4,9 +4,9 @@
  *
  * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix in which manapy is
  * installed, those of the mpiruns on PATH (for srun, which has no MPI beside it); for Open MPI then the dynamic
- * linker's. What has started us decides which family is looked for: a library of another one would not find the other
- * ranks. The standard ABI is taken only where there is no other library: it costs a translation. `manapy doctor` knows
- * the same rules (manapy/mpi/_find.py).
+ * linker's. The launcher decides which family is looked for: a library of another family would not find the other
+ * ranks. The standard ABI is used only if there is no other library, because it costs a translation. `manapy doctor`
+ * knows the same rules (manapy/mpi/_find.py).
  *
  * Invariant
  *  1. The answer does not change: the first library that was found is the one of this process.

@@ -1,8 +1,8 @@
 /* intel.c - persistent gathers of Intel MPI; advice against its library of the standard ABI.
  *
  * In Intel MPI 2021.18 requests of MPI_Gather_init give wrong results, and requests of MPI_Allgather_init do so from
- * their second start on, in any program. Those of MPI_Gatherv_init and MPI_Allgatherv_init do not. The wrappers rest on
- * the former for persistent reductions with the program's operations. So the table gets functions that call the latter.
+ * their second start on, in any program. Those of MPI_Gatherv_init and MPI_Allgatherv_init do not. The wrappers use the
+ * former for persistent reductions with the program's operations. So the table gets functions that call the latter.
  * That is so in both of its libraries, libmpi.so.12 and libmpi_abi.so.1.
  *
  * Half: lower; these functions run on the lower TLS.

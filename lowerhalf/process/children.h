@@ -1,5 +1,5 @@
-/* children.h - waits for child processes that are not saved with the rank: they prevent a checkpoint. And makes those
- * again that have ended (zombies.c).
+/* children.h - waits for child processes that are not saved with the rank: they prevent a checkpoint. And recreates
+ * those that have ended (zombies.c).
  *
  * Lower half; libc allowed. May run while the program runs.
  */

@@ -4,7 +4,7 @@
  * Lower half; libc allowed. The program is halted, or does not run yet.
  *
  * Invariants
- *  1. What cannot be recreated is the use of processor time, and that there was a core dump.
+ *  1. Two things cannot be recreated: the used processor time, and the flag that there was a core dump.
  *  2. The program gets no second SIGCHLD: it has got the first one, or the image has it among the pending signals,
  *     which come later. All signals are blocked in mpy_zombies_restore.
  */

@@ -4,9 +4,9 @@
  *
  * They are for the program. But the dynamic linker loads them into manapy-launch, too, and with them the library that
  * they are linked to. There its symbols come before those of the real MPI, which is loaded later: if the two are
- * different libraries (libmpi_abi.so.1 and libmpi.so.12 of MPICH have the same internal names), the real one calls into
- * the other one. So the command starts itself again without LD_PRELOAD. The list for the program is in another variable
- * meanwhile, which the program does not get.
+ * different libraries (libmpi_abi.so.1 and libmpi.so.12 of MPICH have the same internal names), the real library calls
+ * functions of the other one. So the command starts itself again without LD_PRELOAD. The list for the program is in
+ * another variable meanwhile, which the program does not get.
  */
 #include "preload.h"
 #include "lower.h"

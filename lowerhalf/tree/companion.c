@@ -5,7 +5,7 @@
  * Invariants
  *  1. The steps are those of image/checkpoint.c. There is no drain: nothing of MPI is in this process.
  *  2. Its callbacks are not called: they are the MPI process's.
- *  3. A companion is never left halted: if those who give orders end, it goes on.
+ *  3. A companion is never left halted: if the hub or the MPI process ends, it goes on.
  */
 #include "companion.h"
 #include "base/reason.h"

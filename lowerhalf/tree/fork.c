@@ -10,8 +10,8 @@
  * Invariants
  *  1. The libc of the lower half makes the child. So none of its locks is held there by a thread that does not exist.
  *     Our own locks are made anew when the child joins.
- *  2. Of its parent's lower half the child uses only the members' end of the door. It has no MPI, even if its parent
- *     has (wrappers/core/cross.c refuses its calls), and does not speak to the coordinator.
+ *  2. The child uses nothing of its parent's lower half except the members' end of the door. It has no MPI, even if its
+ *     parent has (wrappers/core/cross.c refuses its calls), and does not speak to the coordinator.
  *  3. Until it has joined, MPY_TRAP->pid is the id of an ancestor, and the child is like one that cannot be saved.
  */
 #include "base/sys.h"

@@ -4,18 +4,19 @@
  * member; libc may be called.
  *
  * Invariants
- *  1. At most one process of the tree is the MPI process, once and for all: a process manager answers the MPI_Init of a
- *     rank only once. As long as it runs, it speaks for the rank, and the hub's control thread is away
- *     (control/control.h). The hub speaks before and after.
+ *  1. At most one process of the tree ever becomes the MPI process: a process manager answers the MPI_Init of a rank
+ *     only once. As long as it runs, it speaks for the rank, and the hub's control thread is away (control/control.h).
+ *     The hub speaks before and after.
  *  2. The MPI process gives the orders. The hub passes each on to all other members, carries it out itself meanwhile,
  *     and then takes their answers: all work at the same time. The answer is that of the first that fails. If the hub
  *     is the MPI process itself, its engine (engine.c) sends them to this thread, which only passes them on.
- *  3. If the MPI process ends without a word, it has failed (a child that it has forked may hold its line open). The
+ *  3. If the MPI process ends without a message, it has failed (a child that it has forked may hold its line open). The
  *     hub does not speak for the rank then: the coordinator ends the job. All halted processes go on.
  *  4. The MPI process may end during a CHECK, which takes long if something cannot be saved. It gives no order
- *     meanwhile: as soon as it says something, the hub gives the check up, and hears it.
- *  5. If a process has come during a stop, all go on and are stopped again: a process that is halted can make none.
- *     Forked processes come when they are invited. When all members are halted, none of these is left.
+ *     meanwhile. So when it sends a message, the hub stops the check and reads the message.
+ *  5. If a process has joined during a stop, all go on and are stopped again, because a halted process cannot make new
+ *     ones. Forked processes join when they are invited. When all members are halted, no process is left that has not
+ *     joined.
  *  6. The door stays open when this process execs. So its children can join the tree of the new program, when that
  *     invites them.
  */

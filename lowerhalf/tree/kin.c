@@ -3,8 +3,8 @@
  * Half: lower; runs on the hub's thread; libc may be called.
  *
  * Invariants
- *  1. A process is found by its parent, and counts if it still runs manapy-launch or manapy-restart: it was forked
- *     without an exec after it, or it is a new member that is just starting.
+ *  1. A process is found by its parent, and counts if it still runs manapy-launch or manapy-restart: it was forked and
+ *     has not called exec, or it is a new member that is just starting.
  */
 #include "internal.h"
 #include "process/children.h"

@@ -1,9 +1,9 @@
-/* look.c - the processes of a rank's tree as they are now, for somebody who asks (`manapy status`).
+/* look.c - the processes of a rank's tree as they are now, for a user who asks (`manapy status`).
  *
  * Half: lower; runs on the control thread of the process that speaks for the rank; libc may be called.
  *
  * Invariants
- *  1. Nothing is asked of another process, which may be stopped: all is read from /proc. So it costs them nothing.
+ *  1. Everything is read from /proc. Other processes, which may be stopped, are not asked, so this costs them nothing.
  *  2. Those that a checkpoint would save are found: the first process, and what kin.c finds below it. Processes that
  *     have ended are not among them, nor those that write an image (image/background.c).
  */

@@ -5,10 +5,10 @@
  *
  * Invariants
  *  1. A member has a line to the hub, which its thread reads. Until it is the MPI process it gets orders there; then it
- *     gives orders and gets answers, which the thread hands to the one who waits (`answers`). The line closes when the
- *     first process execs. The new program there invites the members that it finds, and they join again.
- *  2. One thread waits for an answer at a time: the program's in MPI_Init, then the control plane's. The end of the MPI
- *     process may come while a check waits for its answer: BACK has one of its own kind.
+ *     gives orders and gets answers, which the thread passes to the waiting thread (`answers`). The line closes when
+ *     the first process execs. The new program there invites the members that it finds, and they join again.
+ *  2. One thread waits for an answer at a time: the program's in MPI_Init, then the control plane's. The MPI process
+ *     may end while a check waits for its answer, so BACK has an answer of its own kind.
  */
 #include "base/now.h"
 #include "base/rank.h"

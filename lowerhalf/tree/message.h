@@ -1,4 +1,4 @@
-/* message.h - what the processes of a rank's tree say to each other. See message.c. */
+/* message.h - the messages between the processes of a rank's tree. See message.c. */
 #ifndef MANAPY_TREE_MESSAGE_H
 #define MANAPY_TREE_MESSAGE_H
 #include <manapy/image.h>

@@ -6,8 +6,8 @@
  *  1. Parents make their children, by fork, so that wait(2) finds them. The process that mpirun has started becomes the
  *     first process of the tree.
  *  2. No process runs the program, and none changes a file, before the MPI process says so. It says so when all other
- *     processes are restored and all other ranks are ready; and once more when all files have been cut.
- *  3. If a process of the tree ends before, all of them end.
+ *     processes are restored and all other ranks are ready; and once more when all files have been truncated.
+ *  3. If a process of the tree ends before that, all of them end.
  */
 #include "base/rank.h"
 #include "base/reason.h"

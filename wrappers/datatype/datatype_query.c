@@ -1,5 +1,6 @@
 /* datatype_query.c - queries of a datatype's structure: envelope, contents, size. For derived types the recipe has the
- * answers. Those that MPI-3 has removed are asked by their successors: a library of the standard ABI may lack them.
+ * answers. For queries that MPI-3 has removed, their successors are called, because a library of the standard ABI may
+ * lack the removed ones.
  *
  * Upper half, no libc.
  */

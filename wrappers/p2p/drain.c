@@ -12,7 +12,7 @@
  *     library holds only receives, and sends of offers, that match nothing.
  *  2. Ranks leave together, after a vote (an Iallreduce) that gives all of them the same result. A rank that has failed
  *     takes part in the vote, too. While anything moves on any rank, they continue and vote again; so there is only one
- *     vote if the network is empty at once. The same happens when the checkpoint is given up elsewhere
+ *     vote if the network is empty from the beginning. The same happens when the checkpoint is given up elsewhere
  *     (MPY_LOWER->cancelled): all ranks learn this and fail in the next vote. In every case a rank makes all
  *     collectives that the others wait for in a drain, so the next drain finds the communicator unused.
  *  3. No slot is taken or released here except those of orphans. A thread may be stopped between taking a slot and

@@ -4,7 +4,7 @@
  * Half: lower; libc may be called.
  *
  * Invariants
- *  1. What can't be read is no limit, except the host's own memory: without it there is no room.
+ *  1. A limit that can't be read does not count. If the host's own free memory can't be read, the answer is no.
  *  2. Pages of files that the kernel can drop count as free.
  *  3. A deleted file that is mapped as shared memory may be copied as a whole. If it is on a disk or has huge pages, it
  *     is not in what the kernel says of the process.

@@ -1,15 +1,15 @@
-/* dirty.c - what is remembered of which images.
+/* dirty.c - the state that is kept of recent images, to find changed pages.
  *
  * Half: lower. mpy_dirty_begin, _watch and _watched run on the worker. The other functions may run in a process that
  * was forked from it (background.c). So they take no lock and get no memory, and what they write is shared memory.
  *
  * Invariants
- *  1. The coordinator says which checkpoint is the last published one, by its epoch. What is remembered of an image
- *     counts only if it is finished and of that epoch. So it doesn't matter whether a checkpoint has failed, or how.
+ *  1. The coordinator says which checkpoint is the last published one, by its epoch. The state of an image is used only
+ *     if the image is finished and of that epoch. So it doesn't matter whether a checkpoint has failed, or how.
  *  2. Two images are remembered: the last published one, as far as this rank knows, and the last one begun.
- *  3. The kernel forgets what was written when it is asked. So that is taken out of the base at once, whatever becomes
- *     of the image. (The new image holds nothing yet.)
- *  4. A page that is not remembered counts as changed: new memory, and pages that were zero.
+ *  3. When the kernel reports written pages, it clears its record of them. So these pages are removed from the base
+ *     immediately, even if the image fails later. (The new image holds nothing yet.)
+ *  4. A page of which no state is kept counts as changed: new memory, and pages that were zero.
  */
 #include "tables.h"
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* held.c - a list of address ranges: memory that an image holds, and that nobody has written to since.
+/* held.c - a list of address ranges: memory that an image holds, and that has not been written since.
  *
  * Half: lower; mpy_held_add and mpy_held_has also in a process that was forked from the worker (invariants of dirty.c).
  *

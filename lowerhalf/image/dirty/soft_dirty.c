@@ -1,4 +1,4 @@
-/* soft_dirty.c - the kernel watches memory: its older way (soft-dirty bits; proc_pid_pagemap(5),
+/* soft_dirty.c - the kernel watches memory, by an older interface (soft-dirty bits; proc_pid_pagemap(5),
  * proc_pid_clear_refs(5)).
  *
  * Half: lower, on the worker, while the program is halted.

@@ -1,4 +1,4 @@
-/* tables.h - what is remembered of the pages of an image: see hashes.c, held.c. For this folder alone. */
+/* tables.h - the state that is kept of the pages of an image: see hashes.c, held.c. For this folder alone. */
 #ifndef MANAPY_DIRTY_TABLES_H
 #define MANAPY_DIRTY_TABLES_H
 #include "dirty.h"

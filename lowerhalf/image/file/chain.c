@@ -3,8 +3,8 @@
  * Half: lower, or Python's process; libc allowed.
  *
  * Invariants
- *  1. What the newest image needs of a parent is what all images between them keep. So the walk goes from child to
- *     parent with one list of ranges, which it cuts down to what the parent keeps.
+ *  1. The newest image needs from a parent only pages that all images between the two keep. So the walk goes from child
+ *     to parent with one list of ranges, which it cuts down to what the parent keeps.
  *  2. A run is read as a whole, because its checksum and its seal are those of the whole run. Only the wanted parts are
  *     copied.
  *  3. An image that is open has all bounds checked (reader.c, invariants 2 and 3), so no step here can leave the file

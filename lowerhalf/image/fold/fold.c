@@ -4,10 +4,10 @@
  *
  * Invariants
  *  1. The new image has the identity of the old one (image.h), and the same sections, except RUNS and KEPT. So it can
- *     take the place of the old one, whoever names that.
+ *     replace the old one, and references to the old one stay valid.
  *  2. What is written has been checked: each run by its checksum and its seal.
- *  3. Compressed data stays compressed. A frame of which all is wanted is copied as it is. What is left of other frames
- *     is compressed anew, with the pages beside it.
+ *  3. Compressed data stays compressed. A frame that is needed completely is copied as it is. The needed pages of other
+ *     frames are compressed again, together with the pages beside them.
  *  4. The file `into` is complete and fsynced, or does not exist.
  */
 #include "fold.h"

@@ -1,17 +1,17 @@
-/* lazy.c - the program runs while its memory is still being read. A page that it touches comes at once; a thread reads
- * the other ones meanwhile (userfaultfd(2)).
+/* lazy.c - the program runs while its memory is still being read. A page that it touches is read immediately; a thread
+ * reads the other ones meanwhile (userfaultfd(2)).
  *
  * Half: lower. The thread is an ordinary lower-half pthread with all signals blocked; libc allowed.
  *
  * Invariants
  *  1. Runs are read as a whole, and none of their pages is used before checksum and seal of the run were right. A run
  *     that is wrong ends the job.
- *  2. Only memory of the program without a file is late. The rest is read before the program runs, and so are the upper
- *     block and the trap block, which the lower half itself uses meanwhile.
+ *  2. Only memory of the program without a file is read late. The rest is read before the program runs, and so are the
+ *     upper block and the trap block, which the lower half itself uses meanwhile.
  *  3. The kernel waits for us before the program can use an address that it has unmapped, emptied or moved memory from
  *     or to. So the list of missing pages (pending.c) is right at any time, and old bytes never appear at a new place.
  *  4. No huge page is made until all late memory is known to the kernel: it would fill late pages beside those that are
- *     read at once. A page that is there although it is late ends the job.
+ *     read immediately. If a late page is already present, the job ends.
  *  5. A child process would find zeros where pages are missing. So fork(2) waits (mpy_memory_missing). So does a
  *     checkpoint. The image's file stays open until then: it can be removed meanwhile.
  */

@@ -1,13 +1,13 @@
-/* pending.c - which pages of the program are still only in the images, and where they lie now.
+/* pending.c - which pages of the program are still only in the images, and their current addresses.
  *
  * Half: lower, on the loader's thread; libc allowed. It knows neither userfaultfd nor files.
  *
  * Invariants
  *  1. Items are ascending and do not overlap where pages are missing. A page is missing in at most one item.
- *  2. The kernel reports what the program removes or moves before the program can use the addresses again. So what the
- *     list says of an address is what the program expects there.
- *  3. An item keeps its index for ever: only `order` is sorted. So each load can have a list of its items, and what is
- *     done for a load costs no time for the items of others.
+ *  2. The kernel reports what the program removes or moves before the program can use the addresses again. So the list
+ *     always describes the content that the program expects at an address.
+ *  3. An item keeps its index for ever: only `order` is sorted. So each load can have a list of its items, and the work
+ *     for a load does not depend on the number of other items.
  */
 #include "pending.h"
 

@@ -13,8 +13,8 @@
  * What writing costs is measured once a frame has shrunk: memory that does not shrink need not wait for the disk. That
  * frame and the next bytes, MEASURED in all, are written as they are, and the clock runs until they are on the disk: a
  * page cache takes bytes much faster than the disk behind it, but then fsync waits.
- * The rule counts compressing and writing one after the other. In truth the disk works beside the processor, so the
- * rule compresses rather too little. Images of fewer bytes are not compressed with `auto`.
+ * The rule counts compressing and writing one after the other. In fact the disk works in parallel with the processor,
+ * so the rule compresses slightly too little. Images of fewer bytes are not compressed with `auto`.
  *
  * Invariants
  *  1. A forked process may call these functions (invariant 1 of output.c).

@@ -31,7 +31,7 @@
  *  5. A thread that forbids checkpoints adds 1 to upper->disabled and then reads lower->phase. If that is FROZEN, it
  *     subtracts the 1 again and waits for another phase. In the other phases it calls notify(). The control thread
  *     stores FROZEN, executes the same membarrier and then reads disabled: a rank is frozen only with 0. (While the
- *     rank is frozen, the value means nothing: a thread may be trying.)
+ *     rank is frozen, the value has no meaning: a thread may be trying.)
  *  6. In the wrappers' own code a thread is halted only in a system call. Between two other instructions it may hold a
  *     value that a restart replaces (a ring's address, a handle of the lower half), although it is not in the lower
  *     half.

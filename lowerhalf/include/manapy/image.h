@@ -30,7 +30,7 @@
  *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc. The bytes that only align data
  *     or sections are an exception.
  *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed. Its crc is that
- *     of their content. The restore compares it with the file that it finds. So it is proved that the file is still the
+ *     of their content. The restore compares it with the file that it finds. This proves that the file is still the
  *     same.
  *  3. The format changes only together with MPY_IMAGE_VERSION.
  *  4. Checksums detect damage. Seals prove that the job has written the image; their keys come from the job's secret

@@ -26,7 +26,7 @@
  *     loses that one record. After a restart the rings of the new generation continue after `past`; records of earlier
  *     generations after it were taken back. A call that was open in the checkpoint follows it, and is open again.
  *  5. An entry of the side table never changes once `comms` covers it. Records contain its index. Its identity, over
- *     all ranks and generations, is cid (wrappers/collective/clock.c).
+ *     all ranks and generations, is cid (wrappers/clock/clock.c).
  *  6. Times are ticks of the time-stamp counter (rdtsc). ticks_per_second and the clock samples convert them to seconds
  *     and to other hosts' clocks.
  *  7. A change of layout or of the meaning of a field changes MPY_TRACE_VERSION; another version is refused.

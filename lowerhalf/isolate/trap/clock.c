@@ -5,7 +5,7 @@
  * After a restart under another boot (or in another time namespace) each clock is the machine's clock plus an offset.
  * So it continues from the checkpoint, and counts the time in between as on one machine. Absolute times that the
  * program passes to the kernel are corrected in the opposite direction. If the machine's clock itself has continued,
- * there is no offset, and nothing is trapped but calls whose clock or timer has an id (mpy_clock_real).
+ * there is no offset, and only calls whose clock or timer has an id are trapped (mpy_clock_real).
  *
  * Invariants
  *  1. Offsets are whole seconds, so that in an absolute wake-up time only one word changes (trampoline.S).

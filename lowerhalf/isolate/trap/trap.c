@@ -19,9 +19,9 @@
  *     if the kernel's values differ from the program's. A fork is always trapped (trap_clone.c), but not vfork or
  *     posix_spawn.
  *  4. Programs linked without -pie lie at the same addresses as other such programs, which children may exec. So below
- *     4 GiB only the program's own system call instructions are trapped. If it has more than MPY_LOW_CALLS_MAX, all of
- *     its code is. A program that uses shared libraries has none as a rule.
- *  5. There is no clone3(2), as in many containers, so the libraries call clone(2). The posix_spawn of glibc 2.38 and
+ *     4 GiB only the program's own system call instructions are trapped. If it has more than MPY_LOW_CALLS_MAX of them,
+ *     all of its code is trapped. A program that uses shared libraries usually has none.
+ *  5. clone3(2) fails with ENOSYS, as in many containers, so libraries call clone(2). The posix_spawn of glibc 2.38 and
  *     later would ask clone3 to reset the child's handlers (CLONE_CLEAR_SIGHAND), that of SIGSYS among them: the
  *     child's next trapped call would kill it. A filter cannot see such flags, nor whether the child is a fork.
  */

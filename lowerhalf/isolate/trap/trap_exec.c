@@ -10,7 +10,7 @@
  *  1. The handler runs with every signal blocked. The program's mask is restored before an exec, which would otherwise
  *     inherit ours.
  *  2. The child may share our memory (vfork). So nothing is left behind there, except a page for a very long list of
- *     arguments: nobody could unmap it.
+ *     arguments, which no code can unmap.
  *  3. An exec of the MPI process itself is not changed once MPI is initialized: it ends the rank. Nor is a child's exec
  *     of a program that cannot call MPI through our libraries, that starts a job of its own, or that is to be ignored
  *     (--ignore-child).

@@ -6,8 +6,8 @@
  * Invariants
  *  1. A mapping without MAP_FIXED is placed in the arena: at its hint if that is a free range there, as the kernel
  *     does (allocators extend memory in place so). MAP_FIXED is obeyed, and so are MAP_32BIT and a hint between 4
- *     GiB and the arena, for what is no code: CUDA and others need addresses that they have chosen. (System calls
- *     of code there are not trapped: with `ulimit -s unlimited` the lower half's own libraries may be there.)
+ *     GiB and the arena, except for code: CUDA and others need addresses that they have chosen. (System calls of code
+ *     there are not trapped, because with `ulimit -s unlimited` the lower half's own libraries may be there.)
  *  2. brk never reaches the kernel: otherwise both libcs would share one break and corrupt each other's heap.
  */
 #include "base/page.h"

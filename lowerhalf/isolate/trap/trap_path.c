@@ -7,8 +7,8 @@
  * itself (mpy_trap_with_mask says how).
  *
  * Invariants
- *  1. Only absolute paths are translated, and only in /proc/PID, /proc/.../task/TID and /dev/pts/N. What the files of
- *     /proc contain is not.
+ *  1. Only absolute paths are translated, and only in /proc/PID, /proc/.../task/TID and /dev/pts/N. The content of
+ *     files in /proc is not translated.
  */
 #include "base/sys.h"
 #include "isolate/pts.h"

@@ -10,9 +10,10 @@
  *     the program: its actions for them are recorded and shown, not installed.
  *  3. In a chain, SIGTERM from outside announces the end of an allocation; a checkpoint precedes this end. So SIGTERM
  *     with the default action doesn't end the rank: the kernel has `shield` as its handler, and the program sees
- *     SIG_DFL. It is a handler, not SIG_IGN, because an exec resets it to the default, and because it can tell which
- *     process is meant. As usual end: children without exec, a process that sends the signal to itself, and one below
- *     the MPI process that gets it from its parent. (A script's `timeout` only passes it on.)
+ *     SIG_DFL. It is a handler, not SIG_IGN, because an exec resets a handler to the default, and because a handler can
+ *     find out for which process the signal is meant. These processes end as usual: children without exec, a process
+ *     that sends the signal to itself, and a process below the MPI process that gets it from its parent. (A script's
+ *     `timeout` only passes it on.)
  */
 #include "base/sys.h"
 #include "trap.h"

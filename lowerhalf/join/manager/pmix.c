@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. A library that crashes and a server that does not answer cost ANSWER_SECONDS at most, then one line.
- *  2. Ranks that fail alike say so once. Open MPI 4's mpirun takes 1.6 s to end the others.
+ *  2. If ranks fail in the same way, only one line says so. Open MPI 4's mpirun takes 1.6 s to end the others.
  *  3. This conversation leaves one descriptor in the rank, but no child and no thread.
  *
  * For tests MANAPY_PMIX_SECONDS, a whole number, replaces ANSWER_SECONDS.

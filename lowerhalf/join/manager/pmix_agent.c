@@ -9,12 +9,12 @@
  *
  * An error before the second line is `error TEXT`.
  *
- * Why a process: libpmix leaves a thread and descriptors in its process until PMIx_Finalize, and a server takes a rank
- * that ends without PMIx_Finalize for a crash. And an MPI library that later initializes PMIx in the same process fails
+ * Why a process: libpmix leaves a thread and descriptors in its process until PMIx_Finalize, and a server treats a rank
+ * that ends without PMIx_Finalize as crashed. And an MPI library that later initializes PMIx in the same process fails
  * (Open MPI 5.0.11, whether or not we have finalized it before). Here a library that crashes or waits for ever does so
  * beside the rank, and the rank stays one thread.
  *
- * Why until the end of the rank, not only for the rendezvous: PMIx's server takes a lost connection for the loss of its
+ * Why until the end of the rank, not only for the rendezvous: PMIx's server treats a lost connection as the loss of its
  * rank, finalized or not. If other ranks wait in the fence of their MPI_Init at that moment, they go on without this
  * rank, whose own fence then never ends (OpenPMIx, lost_connection() in ptl_base_sendrecv.c). And files that the MPI
  * library asks the server to remove at the end of its rank are removed at the end of the first connection.
@@ -22,7 +22,8 @@
  * Invariants
  *  1. The agent ends with its rank. Where pidfds are not allowed (seccomp), it ends when the last process has closed
  *     the conversation.
- *  2. It writes nothing to the rank's standard streams: libpmix's own messages would stand beside our one line.
+ *  2. It writes nothing to the rank's standard streams: libpmix's own messages would appear in addition to our one
+ *     line.
  *  3. PMIx has a key-value space for each rank. So kvsname in a `get` is the number of the rank that has put the key.
  *  4. It is no child of the rank: the program's wait(2) never sees it. Its parent, a child of the rank, ends as it ends
  *     while the rank waits for its first lines; the rank then kills the parent.

@@ -1,7 +1,7 @@
 /* pmix_library.c - finds and opens the real libpmix. Lower half, in the process that speaks PMIx (pmix_agent.c); libc.
  *
- * Order of search: MANAPY_LIBPMIX; the file that the nearest ancestor has mapped: mpirun is a client's server, and both
- * understand each other best if they are one version; what the dynamic linker finds as libpmix.so.2.
+ * Order of search: MANAPY_LIBPMIX; the file that the nearest ancestor has mapped: mpirun is the server, and client and
+ * server work best with the same version; what the dynamic linker finds as libpmix.so.2.
  *
  * Invariants
  *  1. If MANAPY_LIBPMIX names a file, no other one is tried.

@@ -1,5 +1,5 @@
-/* fds_pair.c - connected AF_UNIX sockets whose ends are both in this process (socketpair: event loops wake themselves
- * with one), or in processes of the rank's tree. Connections to other processes are refused.
+/* fds_pair.c - connected AF_UNIX sockets whose ends are both in this process (from socketpair; event loops use one to
+ * wake themselves), or in processes of the rank's tree. Connections to other processes are refused.
  *
  * Lower half; libc allowed. The kernel reports the other end of a connected AF_UNIX socket (sock_diag(7), UNIX_DIAG).
  *

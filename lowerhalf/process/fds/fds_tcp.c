@@ -6,11 +6,12 @@
  * (fds_tree.c), for which the MPI process has it under the number that it had while it was lent.
  *
  * Invariants
- *  1. While the program runs, nobody knows which connections are inside the job. The check that comes first lets all
- *     pass except those that an earlier meeting has found to be outside; after the meeting it knows. A process that
- *     does not use MPI may end soon, and its connections with it: those that no checkpoint has saved yet get the grace
- *     time of children.
- *  2. What is lent is open here only while the program is halted: otherwise its peer would not see it closed.
+ *  1. While the program runs, it is unknown which connections are inside the job. The first check accepts all except
+ *     those that an earlier meeting has found to be outside. After the meeting it is known. A process that does not use
+ *     MPI may end soon, and its connections with it: those that no checkpoint has saved yet get the grace time of
+ *     children.
+ *  2. A lent connection is open here only while the program is halted: otherwise its peer would not notice when the
+ *     program closes it.
  */
 #define _GNU_SOURCE
 #include "fds.h"

@@ -7,7 +7,7 @@
  * Invariants
  *  1. All processes find the same owner: the first one in the list of relatives that has the description; of a pipe,
  *     the first one that can read from it, because it can save the content; of a socket pair, the first one that has
- *     one of its ends. Nobody changes descriptors when images are written: all processes are halted.
+ *     one of its ends. No process changes descriptors while images are written, because all processes are halted.
  *  2. Each process opens an end of a pipe anew from the one that it gets.
  */
 #define _GNU_SOURCE

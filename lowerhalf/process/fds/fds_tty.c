@@ -1,10 +1,11 @@
-/* fds_tty.c - the state of a pseudo-terminal, and what waits in it to be read.
+/* fds_tty.c - the state of a pseudo-terminal, and the data that waits in it.
  *
  * Lower half; libc allowed. Runs in the process that owns the master (fds_pty.c). All processes of the tree are halted,
  * except in mpy_tty_check.
  *
- * Nothing can be read from a terminal and stay in it. So what waits is taken out, and put back at once, also into the
- * new terminal of a restart. It is put back as the kernel has processed it, with settings that change nothing.
+ * Data cannot be read from a terminal without removing it. So waiting data is read and written back immediately, also
+ * into the new terminal of a restart. It is written back as the kernel has processed it, with settings under which the
+ * kernel changes nothing.
  *
  * Invariants
  *  1. Input is taken out with the program's own settings until none is left, because that also moves what the kernel

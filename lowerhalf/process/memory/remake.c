@@ -14,8 +14,8 @@
  *     run's processes that still live keep the old one, and a restart that fails leaves it as it was.
  *  3. A file without a name that other ranks have, too, is no memfd, but such a new file, which is deleted at the
  *     commit. All of these ranks write the same content into it.
- *  4. Who has made a file without a name keeps a descriptor of it until the commit: the limit on descriptors is that on
- *     these files, too (mpy_memory_files_check). So their maker uses all of its hard limit.
+ *  4. The process that has made a file without a name keeps a descriptor of it until the commit. So the limit on
+ *     descriptors also limits these files (mpy_memory_files_check), and this process uses all of its hard limit.
  */
 #define _GNU_SOURCE
 #include "base/proc/fds.h"

@@ -5,8 +5,8 @@
  * Invariants
  *  1. A process of the rank that uses such a file saves what it has mapped of it, or its descriptor's content. A file
  *     that is used once needs no more: its memory becomes new memory.
- *  2. A look at /proc in CHECK, while nothing has stopped, finds what another rank of the host uses. A file that is
- *     newer than this look counts as shared.
+ *  2. CHECK reads /proc, while nothing has stopped, to find the files that another rank of the host uses. A file that
+ *     is newer than this counts as shared.
  */
 #define _GNU_SOURCE
 #include "files.h"

@@ -3,10 +3,10 @@
  * Lower half; libc allowed. The end that has the data gives it to the rank of the other end, through MPI, and that one
  * sends it.
  *
- * The program doesn't receive meanwhile, so the data must fit into the buffers of the two sockets (buffers.c). New ones
- * are small; and one that was filled to the brim offers little room until data has flowed. So if the data does not fit,
- * it is taken out, zeros flow, and it is sent again. What does not fit at last is sent when the receiving program runs
- * (mpy_tcp_flush).
+ * The program doesn't receive meanwhile, so the data must fit into the buffers of the two sockets (buffers.c). New
+ * buffers are small, and a buffer that was completely full offers little room until data has flowed. So if the data
+ * does not fit, it is taken out, zeros are sent through the connection, and the data is sent again. The part that still
+ * does not fit is sent when the receiving program runs (mpy_tcp_flush).
  */
 #define _GNU_SOURCE
 #include "tcp.h"

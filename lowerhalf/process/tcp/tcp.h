@@ -9,7 +9,8 @@
  *     end is the remote one of the other. Loopback addresses count only within one network namespace.
  *  2. A checkpoint leaves a connection as it was: data that is read from it is sent again before the program goes on.
  *  3. An end is named by its rank and its descriptor. A restart connects the ends of these names.
- *  4. No rank leaves a collective exchange alone, because the others would wait for it: without memory the job ends.
+ *  4. No rank leaves a collective exchange alone, because the others would wait for it. If there is no memory, the job
+ *     ends.
  */
 #ifndef MANAPY_TCP_H
 #define MANAPY_TCP_H

@@ -1,4 +1,4 @@
-/* tell.c - ranks tell each other about the ends of TCP connections (tcp.h). Lower half; libc allowed. */
+/* tell.c - ranks exchange information about the ends of TCP connections (tcp.h). Lower half; libc allowed. */
 #define _GNU_SOURCE
 #include "tcp.h"
 

@@ -21,7 +21,7 @@
  * Switches that the peer has begun don't wait: the peer decides about its own.
  *
  * While no path at all is up, a switch waits where it is until the link has found a path (links.h) or gives up. In the
- * second case the connections are released, and the programs get the standard error.
+ * second case the connections are released, and the programs get the usual error of verbs.
  */
 #include "common/report.h"
 #include "failover/srq.h"

@@ -1,5 +1,5 @@
-/* journal.h - information for others: for peers through the key-value store, for users, and for the agent. For links/,
- * failover/, worker/ and verbs/. With the device's lock held, unless a line says otherwise. */
+/* journal.h - information that SHIFT gives to others: to peers through the key-value store, to users, and to the agent.
+ * For links/, failover/, worker/ and verbs/. With the device's lock held, unless a line says otherwise. */
 #ifndef MANAPY_RDMA_JOURNAL_H
 #define MANAPY_RDMA_JOURNAL_H
 

@@ -8,8 +8,8 @@
  * greeting "MANAPY-SHIFT <SHIFT_KV_VERSION> <nonce>" and the role program or command. The secret is in the file
  * <socket>.secret, 0600.
  *
- * Every request begins with a number, which its answer repeats. So the answer to a request that was given up can be
- * told from the answer to the next one:
+ * Every request begins with a number, which its answer repeats. So the answer to an abandoned request can be
+ * distinguished from the answer to the next one:
  *   <n> OK [fields]          <n> ERROR <EINVAL|EACCES|ENOENT|EHOSTUNREACH> text to the end of the line
  *
  * program -> agent

@@ -8,8 +8,8 @@
  * Invariants
  *  1. Each line of a file is empty, a comment, [table] or key = value. A value is true, false, a number or a string in
  *     one line. This is a part of TOML (toml.io/en/v1.0.0), and both readers refuse the rest of it.
- *  2. Nothing is taken from a file that another user can have written, and nothing blocks (a pipe of that name).
- *  3. Without files all of this is three calls of open(2).
+ *  2. A file that another user can have written is not used, and opening a file never blocks (a pipe of that name).
+ *  3. If there are no files, this costs three calls of open(2).
  */
 #include "config.h"
 #include "base/reason.h"

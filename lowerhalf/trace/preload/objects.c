@@ -72,7 +72,7 @@ static void gone(table_t *const *table, uint64_t handle) {
     if (t != NULL) find(t, handle)->object = NULL;
 }
 
-/* ---- identities: those of wrappers/collective/clock.c, which has no libc to sort with ---- */
+/* ---- identities: those of wrappers/clock/clock.c, which has no libc to sort with ---- */
 
 static int by_rank(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;

@@ -12,8 +12,8 @@
  *  3. A thread that is in a recorded call records no other one (`busy`). So there is no second record for calls that
  *     MPI libraries make themselves, for Fortran's functions that call C's, and for a profiling library between the
  *     program and MPI.
- *  4. An error in here costs records, never the program.
- *  5. cid is equal on all members and differs between communicators. It is computed as in wrappers/collective/clock.c,
+ *  4. An error in the recorder may lose records, but never affects the program.
+ *  5. cid is equal on all members and differs between communicators. It is computed as in wrappers/clock/clock.c,
  *     from the parent's cid, its SEQ at the call and the smallest world rank. For communicators that are not collective
  *     on a parent, it is computed from the groups, the tag and a count.
  *  6. While recording is paused all of this continues: objects are created and freed, collectives count, requests have

@@ -1,4 +1,5 @@
-/* predefined.c - Open MPI's predefined functions that copy and delete attributes, and its own questions. */
+/* predefined.c - Open MPI's predefined functions that copy and delete attributes, and queries that only Open MPI has.
+ * */
 #include "openmpi.h"
 
 /* Of one type for all kinds of objects. */

@@ -1,4 +1,4 @@
-/* datatypes.c - constructors and questions whose arrays hold constants or types. */
+/* datatypes.c - constructors and queries whose arrays hold constants or types. */
 #include "front_interface.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* abi.c - questions about the ABI itself (MPI-5 20.2), and about the Fortran that the program uses.
+/* abi.c - queries of the ABI itself (MPI-5 20.2), and of the Fortran that the program uses.
  *
  * The answers do not depend on the real library, which another one may replace at a restart. They are those of MPICH's
  * library of this ABI: it knows its Fortran compiler, so a program can set nothing. Here the compiler is gfortran.

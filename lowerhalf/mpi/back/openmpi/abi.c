@@ -1,5 +1,5 @@
-/* abi.c - questions about the binary interface, which Open MPI lacks: it is MPICH's, whose Fortran is gfortran's. See
- * openmpi.h. */
+/* abi.c - queries of the binary interface, which Open MPI lacks: the answers describe MPICH's interface, with the
+ * Fortran of gfortran. See openmpi.h. */
 #include "openmpi.h"
 
 #include <string.h>

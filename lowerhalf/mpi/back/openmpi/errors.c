@@ -1,8 +1,8 @@
 /* errors.c - errors that Open MPI does not know, and error codes that it cannot remove. See openmpi.h, shared/errors.c.
  *
  * Invariants
- *  1. Open MPI can remove nothing that a program has added. `added` says what is left of it. The core adds and removes
- *     under a lock.
+ *  1. Open MPI cannot remove classes, codes and texts that a program has added. `added` says which of them still exist.
+ *     The core adds and removes under a lock.
  */
 #include "openmpi.h"
 

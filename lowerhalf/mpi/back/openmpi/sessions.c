@@ -1,5 +1,5 @@
-/* sessions.c - sessions for Open MPI 4.1, which has none. The core makes everything of the world; of the library it
- * wants only the names of process sets and their groups. See openmpi.h. */
+/* sessions.c - sessions for Open MPI 4.1, which has none. The core makes everything from the world; it needs from the
+ * library only the names of process sets and their groups. See openmpi.h. */
 #include "openmpi.h"
 
 #include <stdio.h>

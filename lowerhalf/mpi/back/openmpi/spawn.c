@@ -1,4 +1,4 @@
-/* spawn.c - what spawned processes are told. See openmpi.h.
+/* spawn.c - the settings that spawned processes get. See openmpi.h.
  *
  * This process gets what others publish from PMIx's component "hash" (lowerhalf/join/manager/pmix.c says why). The
  * server of Open MPI 4.1 keeps what spawned processes publish in the component that these use, and finds nothing there

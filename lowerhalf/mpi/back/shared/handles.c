@@ -1,6 +1,6 @@
 /* handles.c - MPICH's integers for the library's objects. See translate.h; invariants 2 and 3 there.
  *
- * Free indices are a stack, so that a request gets the index that was freed last: its entry is in the cache. A lock is
+ * Free indices are a stack. So a request gets the index that was freed last, whose entry is in the cache. A lock is
  * taken only if several threads may call.
  *
  * Invariants

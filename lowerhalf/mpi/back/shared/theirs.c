@@ -1,4 +1,4 @@
-/* theirs.c - the functions of the library, and which of ours stand in their place. See translate.h. */
+/* theirs.c - the functions of the library, and which of our functions replace them. See translate.h. */
 #include "back_interface.h"
 
 void *mpy_theirs[MPY_FN_COUNT];
