@@ -67,8 +67,8 @@ class Policy:
     """When checkpoints are taken, and whether hung jobs are ended. Times in seconds.
 
     ``interval`` None: computed from ``mtbf`` (mean time between failures), but at least ``least``; without ``mtbf``
-    only at the end. With ``least``, checkpoints that others have asked for count. ``patience``: how long a verdict must
-    stand; None: the jobs are not watched.
+    only at the end. With ``least``, checkpoints that others have asked for count, too. ``patience``: how long a verdict
+    must hold; None: the jobs are not watched.
     """
 
     interval: float | None = None
@@ -79,8 +79,8 @@ class Policy:
 
 
 class AllocationState(NamedTuple):
-    """The state of the surroundings: the deadline (seconds since the epoch), the reason to leave earlier, ``what``
-    ends at the deadline, and when everything will be killed, saved or not.
+    """The state of the environment of a run: the deadline (seconds since the epoch), the reason to leave earlier,
+    ``what`` ends at the deadline, and when everything will be killed, saved or not.
     """
 
     deadline: float | None = None
@@ -90,19 +90,19 @@ class AllocationState(NamedTuple):
 
 
 class Watch(Protocol):
-    """The surroundings of a run: a Slurm allocation, or only the user."""
+    """The environment of a run: a Slurm allocation, or only the user."""
 
     period: float  # seconds between looks
 
     def look(self, enough: Callable[[], bool] = lambda: False) -> AllocationState:
-        """Ask for the current state, and wait for an answer until ``enough()`` is true. Never raises: if it cannot be
-        found out, returns the last state."""
+        """Ask for the current state, and wait for an answer until ``enough()`` is true. Never raises: if the state
+        cannot be found out, returns the last one."""
 
     def on_signal(self, number: int) -> str:
         """The reason to leave after this signal; empty: look again."""
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """Correct the outcome by what is known of the surroundings."""
+        """Correct the outcome by what is known of the environment."""
 
 
 class Outcome(NamedTuple):
@@ -183,7 +183,7 @@ class Attempt:
         self._seen = 0.0  # the time of checkpoints that others have asked for: `manapy-launch --interval`, for example
 
     def run(self, look: AllocationState) -> Outcome:
-        """Run until the outcome is known. ``look``: the current state of the surroundings."""
+        """Run until the outcome is known. ``look``: the current state of the environment."""
         processes.adopt_orphans()
         with processes.handled(self._on_signal):
             signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
@@ -281,7 +281,7 @@ class Attempt:
 
     def _urgent(self, signals: int, due: float) -> Callable[[], bool]:
         """Becomes true, after LEAST, with the next signal, when the last checkpoint has ended, or when it must begin
-        (``due``, in seconds since the epoch). ``signals``: so many have been heeded."""
+        (``due``, in seconds since the epoch). ``signals``: how many signals have been handled."""
         final, least = self._final, time.time() + LEAST
 
         def urgent() -> bool:
@@ -410,8 +410,9 @@ class Attempt:
         return now - self._seen >= interval
 
     def _interval(self, left: float) -> float | None:
-        """Seconds between checkpoints. Prints them when a new measurement changes them by a tenth; nobody has asked for
-        those with ``least``, so they are printed only if one fits into the seconds that are left."""
+        """Seconds between checkpoints. Prints them when a new measurement changes them by a tenth. With ``least`` the
+        user has not asked for checkpoints, so the interval is printed only if one fits into the seconds that are
+        left."""
         if self.policy.interval is not None or self.policy.mtbf is None:
             return self.policy.interval
         if not self.measured:
@@ -457,7 +458,7 @@ class Attempt:
         return [j for j in self._jobs() if j.state in job.LIVE]
 
     def _starting(self) -> bool:
-        """Has a step asked what to do a short time ago, and has no job yet?"""
+        """Has a step asked recently what to do, without having a job yet?"""
         return any(
             step["verdict"] != "done" and steps.current(step) is None and time.time() - step["time"] < STARTS
             for step in self._steps()
@@ -553,8 +554,8 @@ class Attempt:
             )
 
     def _note_copies(self, live: Sequence[job.Job]) -> None:
-        """How long does a copy from local storage take? Each job says that of its last one. The jobs make the last ones
-        at the same time."""
+        """How long does a copy from local storage take? Each job reports the time of its last copy. The jobs make their
+        last copies at the same time."""
         if copies := steps.copies(live):
             timed = [copy for copy in copies if copy is not None]
             self._copy = max(timed) if timed else self._copy or None

@@ -278,7 +278,8 @@ class PassingError(ManapyError):
 
 def patiently(call: Callable[[], T], say: Callable[[str], None], ended: Callable[[], object] = lambda: False) -> T:
     """Call something again while it fails because of an error of the file system that may pass, at most for
-    PASSING_SECONDS or until ``ended()``: else a moment without a server would end a chain. Raises what it raises."""
+    PASSING_SECONDS or until ``ended()``. Otherwise a short failure of a file server would end a chain. Raises the last
+    error."""
     end, told = time.monotonic() + PASSING_SECONDS, False
     while True:
         try:
@@ -311,8 +312,8 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float, force: bool
 
 
 def _in_turn(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) -> int:
-    """Use the allocation as soon as nothing else works on the chain (invariant 1). A job that is none of the chain's
-    does not wait: somebody has started the same chain twice. Raises ManapyError."""
+    """Use the allocation as soon as nothing else works on the chain (invariant 1). A job that does not belong to the
+    chain does not wait: the same chain was started twice. Raises ManapyError."""
     chain, later = supervisor.chain, None
     while True:
         try:
@@ -348,7 +349,7 @@ def _wait(allocation: slurm.Allocation, seconds: float) -> str:
 
 
 def _begin(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) -> int | Callable[[], int]:
-    """What comes before the first attempt of an allocation. Returns the function to call at its end; or the exit code,
+    """The steps before the first attempt of an allocation. Returns the function to call at its end; or the exit code,
     if there is nothing to do. Raises ManapyError, OSError."""
     chain, say = supervisor.chain, supervisor.say
     supervisor.take()
@@ -372,7 +373,7 @@ def _begin(supervisor: Supervisor, allocation: slurm.Allocation, force: bool) ->
 
 
 def _attempts(supervisor: Supervisor, allocation: slurm.Allocation, later: Callable[[], int]) -> int:
-    """Run the script, and again while that makes sense in this allocation. Returns the exit code."""
+    """Run the script, repeatedly as long as that makes sense in this allocation. Returns the exit code."""
     chain, say = supervisor.chain, supervisor.say
     env = {**os.environ, **chain.record.get("environment", {})}
     fleet: spares.AllocatedNodes | None = None

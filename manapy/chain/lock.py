@@ -42,7 +42,7 @@ LOOK = 0.1  # seconds between looks
 
 
 class BusyError(ManapyError):
-    """Something else is at work on a chain, and may end later."""
+    """Another process works on the chain, and may end later."""
 
 
 def _words() -> bytes:
@@ -59,7 +59,7 @@ def _words() -> bytes:
 
 
 class _Seen(NamedTuple):
-    """The highest file as it was seen. Its words are empty while they are being written. ``free``: it was released."""
+    """The highest file as it was read. Its words are empty while they are being written. ``free``: it was released."""
 
     number: int = 0
     words: bytes = b""
@@ -147,7 +147,7 @@ class Lock:
         return self._lost.is_set()
 
     def acquire(self, patience: float) -> None:
-        """Wait for the lock for so many seconds. Raises BusyError, which names the holder; ManapyError."""
+        """Wait for the lock for that many seconds. Raises BusyError, which names the holder; ManapyError."""
         deadline = time.monotonic() + patience
         self._flock = self._path.open("a")
         while not self._take_file(self._take_flock()):

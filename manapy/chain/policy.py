@@ -25,7 +25,7 @@ class Limits:
     """When a chain gives up.
 
     ``restarts``: attempts after the first, None: no limit; ``budget``: seconds of all attempts together; ``crashes``:
-    so many in a row (RECOVERED); ``stuck``: so many attempts in a row without progress, if not all of them crashed.
+    crashes in a row (RECOVERED); ``stuck``: attempts in a row without progress, if not all of them crashed.
     """
 
     restarts: int | None = None
@@ -70,7 +70,7 @@ def lost(chain: Chain) -> Event | None:
 
 def _taken(chain: Chain, attempt: int) -> int:
     """How many checkpoints an attempt took: by the chain, --interval of manapy-launch, the program or the user. Those
-    of the chain count also after they were pruned."""
+    of the chain count even after they were pruned."""
     return max(len(chain.events("checkpoint", attempt)), len(_there(chain, attempt)))
 
 
@@ -121,7 +121,7 @@ def hangs_again(chain: Chain) -> str:
 
 
 def failures_in_a_row(chain: Chain, enough: int = RECOVERED) -> int:
-    """How many attempts, up to the last one, failed before they had so many checkpoints."""
+    """How many attempts, up to the last one, failed before they had that many checkpoints."""
     ends = chain.events("end")
     number = 0
     while (

@@ -124,7 +124,7 @@ class Chain:
         return event
 
     def ensure(self, seconds: float) -> None:
-        """Write the events that could not be written yet: try it for so many seconds. Raises ManapyError."""
+        """Write the events that could not be written yet: try it for that many seconds. Raises ManapyError."""
         deadline = time.monotonic() + seconds
         while self._unwritten:
             try:

@@ -19,7 +19,7 @@ IGNORED = ("dead process",)
 
 
 class Remedy(NamedTuple):
-    """``save``: a checkpoint of this state is worth having; ``host``: to be left out of the next attempt, or "";
+    """``save``: a checkpoint of this state is worth having; ``host``: the host to exclude from the next attempt, or "";
     ``place``: of a fault of the program, to recognize it; empty for other faults."""
 
     save: bool

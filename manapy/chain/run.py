@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 
 
 class UserWatch:
-    """The surroundings of `manapy run`: only the user or --time ends the run. ``asked``: the reason to leave after the
+    """The environment of `manapy run`: only the user or --time ends the run. ``asked``: the reason to leave after the
     last signal, or ""."""
 
     period = 3600.0
@@ -130,7 +130,7 @@ def _choose(hosts: Sequence[str], bad: Sequence[str], ranks: int) -> list[str]:
 
 
 def _places(host: str) -> int:
-    """How many ranks mpirun starts on a host of --hosts, before it starts more than asked for."""
+    """How many ranks mpirun starts on a host of --hosts without oversubscribing it."""
     number = host.partition(":")[2]
     return int(number) if number.isdigit() else 1
 

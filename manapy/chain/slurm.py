@@ -108,7 +108,7 @@ _enough: ContextVar[Callable[[], bool]] = ContextVar("enough", default=lambda: F
 
 @contextlib.contextmanager
 def waiting_until(enough: Callable[[], bool]) -> Iterator[None]:
-    """Meanwhile, wait for no answer any longer once ``enough()`` is true."""
+    """In the body of the `with`: do not wait for answers any longer once ``enough()`` is true."""
     token = _enough.set(enough)
     try:
         yield
@@ -130,8 +130,7 @@ def persistently(call: Callable[[], T], seconds: float = PERSIST_SECONDS) -> T:
 
 
 def _clean() -> dict[str, str]:
-    """Our environment without the variables of this job: a job that is submitted here must not take them for its
-    own."""
+    """Our environment without the variables of this job: a job that is submitted here must not use them as its own."""
     return {
         k: v
         for k, v in os.environ.items()
@@ -244,7 +243,7 @@ class Allocation:
     ``period``: seconds between looks. ``used``: the nodes that the script uses, if these are not all (spares.py);
     ``freed``: if some of those must be freed, the text that look() gives as reason to leave;
     ``ended``: the last reason to leave that on_signal() gave; from then on look() gives it, too.
-    ``when_cancelled``: look() calls this once, if it finds after a signal that somebody has cancelled the job."""
+    ``when_cancelled``: look() calls this once, if it finds after a signal that the job was cancelled."""
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
@@ -334,10 +333,8 @@ class Allocation:
             return []
 
     def cancelled(self) -> bool:
-        """Has somebody cancelled the job?
-
-        While Slurm ends it, its state is only COMPLETING. Then it is cancelled if the end came before the deadline, and
-        there was no requeue, preemption or lost node.
+        """Was the job cancelled? While Slurm ends it, its state is only COMPLETING. Then it is cancelled if the end
+        came before the deadline, and there was no requeue, preemption or lost node.
         """
         job = self._shown()
         if job.get("JobState") != "COMPLETING":

@@ -127,8 +127,8 @@ def _highest(directory: Path) -> int:
 def _warn_of_another(
     chain: Chain, attempt: int, asked: Event, here: Sequence[Event], say: Callable[[str], None]
 ) -> None:
-    """Say that a step starts although another one with its program waits to be continued: perhaps it should be that
-    one, but an argument changes with each attempt."""
+    """Warn that a step starts although another step with the same program waits to be continued. Perhaps they are the
+    same step, but an argument changes with each attempt."""
     numbers = {step["step"] for step in here}
     for step in reversed(chain.events("step")):
         same = step["step"] not in numbers and step["argv"][:1] == asked["argv"][:1]
@@ -154,7 +154,7 @@ def _started(directory: Path) -> float:
 
 
 def _also_in(chain: Chain, directory: Path, number: int) -> Event | None:
-    """Another step of the chain with this job directory: its job.json would be taken for that of this step."""
+    """Another step of the chain with this job directory: its job.json would be mistaken for that of this step."""
     real = os.path.realpath(directory)
     others = (event for event in chain.events("step") if event["step"] != number)
     return next((event for event in others if os.path.realpath(event["dir"]) == real), None)
@@ -281,11 +281,9 @@ def newest_usable(
 ) -> publish.Checkpoint | None:
     """The newest checkpoint of a job directory that was taken since ``begun``, the first event of the step, whose
     manifest and headers are good (invariant 2), which was not taken in a hang (invariant 3), and is not dropped.
-    ``damaged``: the ranks have found damage in this one, so only older ones are looked at.
-
-    Numbers tell which ones are older than the step: a clock may have been set back, or be that of another node.
-    Raises ManapyError if there is none, but perhaps only because something cannot be read now, or if only some of a
-    hang are left.
+    ``damaged``: the ranks have found damage in this one, so only older ones are considered. Numbers decide which ones
+    are older than the step, because a clock may have been set back, or be that of another node. Raises ManapyError if
+    there is none, but perhaps only because something cannot be read now, or if only checkpoints of a hang are left.
     """
     paths = there = [path for path in _listed(directory) if publish.number(path) > begun.get("had", 0)]
     if damaged in paths:
@@ -332,7 +330,7 @@ def newest_usable(
 
 
 def _listed(directory: Path) -> list[Path]:
-    """The real paths of all checkpoints of a job directory, oldest first, also of those that cannot be looked at now.
+    """The real paths of all checkpoints of a job directory, oldest first, including those that cannot be read now.
     Raises ManapyError."""
     with _reading(directory):
         return [path.resolve() for _, path in publish.existing(directory)]

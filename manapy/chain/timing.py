@@ -20,16 +20,15 @@ START = 10.0  # seconds until a program can be checkpointed at the earliest
 
 
 def measured(checkpoints: Sequence[Mapping[str, Any]]) -> tuple[list[float], float | None]:
-    """What the events of a chain's checkpoints say: the seconds that each took, and those of the last copy from local
-    storage to the job directory. 0: none is made; None: none was complete then."""
+    """Times from the events of a chain's checkpoints: the seconds that each took, and the seconds of the last copy from
+    local storage to the job directory. 0: no copies are made; None: no copy was complete then."""
     return [float(event["seconds"]) for event in checkpoints], (checkpoints[-1].get("flush", 0.0) if checkpoints else 0)
 
 
 def lead(measured: Sequence[float], whole: float, margin: float = MARGIN, copy: float | None = 0.0) -> float:
     """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took ``measured``.
-    ``copy``: seconds for which the last one is copied before its ranks end; None: nobody knows yet.
-
-    What was not measured is estimated. If possible, half of the allocation remains for work.
+    ``copy``: seconds for which the last one is copied before its ranks end; None: not known yet. Times that were not
+    measured are estimated. If possible, half of the allocation remains for work.
     """
     if measured:
         takes = margin * (max(measured[-3:]) + (copy or 0.0))

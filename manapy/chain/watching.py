@@ -92,7 +92,7 @@ class Watching:
 
     @property
     def hung(self) -> tuple[Job, Hung] | None:
-        """A job that is hung, for sure and for long enough, and why."""
+        """A job that is certainly hung, and has been for long enough, and why."""
         return next(((watch.job, watch.hung) for watch in self._watches.values() if watch.hung is not None), None)
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Watching:
                 self._act(watch, told["missing"])
 
     def _act(self, watch: _Watch, missing: str) -> None:
-        """Call the job hung. ``missing``: why evidence is missing, or ""."""
+        """Mark the job as hung. ``missing``: why evidence is missing, or ""."""
         if missing:
             self._say(f"the evidence is incomplete: {missing}")
         watch.hung, watch.acting = watch.acting, None

@@ -100,7 +100,7 @@ def _end_of(job: Job, patience: float) -> str | None:
 
 class CheckpointResult(NamedTuple):
     """A published checkpoint. ``remark``: how long the job was paused and when it was published, if that differs; or,
-    if the job ends, why this last one is on local storage only, though it was to be copied; else empty."""
+    if the job ends, why this last checkpoint is only on local storage, although it was to be copied; else empty."""
 
     path: Path
     remark: str
@@ -152,13 +152,12 @@ def take(
     within: float | None = None,
     progress: Progress | None = None,
 ) -> CheckpointResult:
-    """The same, with more options and what the coordinator remarks.
-
-    child_grace: seconds that child processes get to end. within: return a checkpoint instead that is in progress or was
-    published within so many seconds; then and child_grace do not count in this case.
+    """The same, with more options, and with the coordinator's remark. child_grace: seconds that child processes get to
+    end. within: return instead a checkpoint that is in progress or was published within that many seconds; then and
+    child_grace have no effect in this case.
 
     A job that is being restarted gets a new coordinator. The old one may still answer that the ranks have died; then
-    the new one is asked. Not with hold: whoever holds a run ends it then, and nobody would end the new one.
+    the new one is asked. Not with hold: the caller ends the held run afterwards, and would not end the new one.
     """
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
@@ -205,8 +204,8 @@ def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None)
 def stop_later(
     job: Job, *, before: float | None = None, moment: str = "", progress: Progress | None = None
 ) -> CheckpointResult:
-    """End the job with its next checkpoint; or with one of its own, ``before`` this time, seconds since the epoch,
-    which people call ``moment``. Returns the checkpoint when the job has ended. Raises CheckpointError."""
+    """End the job with its next checkpoint; or with a checkpoint of its own, ``before`` this time in seconds since the
+    epoch (``moment`` is its text for users). Returns the checkpoint when the job has ended. Raises CheckpointError."""
     request = "STOP next"
     if before is not None:
         request = protocol.join("STOP", "before", max(0, round((before - time.time()) * 1000)), moment)
@@ -217,7 +216,7 @@ def stop_later(
 
 
 def go_on(job: Job) -> None:
-    """Take back what stop_later() has ordered. Raises CheckpointError if there is nothing to take back."""
+    """Withdraw the end that stop_later() has scheduled. Raises CheckpointError if there is none."""
     with Connection(job, answer=REQUEST_SECONDS) as connection:
         connection.send("STOP cancel")
         _result(connection, None)

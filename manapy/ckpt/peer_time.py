@@ -45,7 +45,7 @@ class PeerTime:
             self._differences.popleft()
 
     def here(self, said: int) -> int:
-        """The time that a message says which has arrived, in our clock."""
+        """The time in a message that has arrived, converted to our clock."""
         self.note(said)
         return said + self._differences[0][1]
 

@@ -168,7 +168,7 @@ def connect(secret: bytes, address: str, port: str) -> Connection:
 
 
 class Incoming:
-    """The answer of a server to a request. ``name``: of what; ``left``: bytes that have not been read.
+    """The answer of a server to a request. ``name``: of the requested file; ``left``: bytes that have not been read.
 
     Raises CheckpointError.
     """

@@ -79,7 +79,8 @@ def program() -> int:
     """The process `manapy`; returns its exit code.
 
     The garbage collector looks at new objects less often than usual, and not at its end: imports make many objects,
-    which all live as long as the process. A command takes a tenth, a coordinator a quarter less processor time so.
+    which all live as long as the process. This saves a tenth of the processor time of a command, and a quarter of a
+    coordinator's.
     """
     gc.set_threshold(NEW_OBJECTS)
     try:

@@ -31,7 +31,8 @@ def cmdline(pid: int) -> list[str]:
 
 
 def start_of(pid: int) -> int | None:
-    """When a process was started, in ticks since the host was; None if it is gone. Tells processes of one id apart."""
+    """When a process was started, in ticks since the start of the host; None if it is gone. Distinguishes processes
+    with the same id."""
     try:
         return int(stat_fields(Path(f"/proc/{pid}"))[START])
     except (OSError, IndexError, ValueError):
@@ -39,7 +40,7 @@ def start_of(pid: int) -> int | None:
 
 
 def boot_id() -> str:
-    """Tells the starts of this host apart; "" if the kernel does not say it."""
+    """Distinguishes boots of this host; "" if the kernel does not give it."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

@@ -98,7 +98,7 @@ def is_alive(pid: int) -> bool:
 
 
 def heeded() -> list[signal.Signals]:
-    """The signals to handle: those of SIGNALS that are not ignored, as SIGHUP is under nohup."""
+    """The signals to handle: those of SIGNALS that are not ignored (under nohup, SIGHUP is ignored)."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 

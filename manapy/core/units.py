@@ -38,8 +38,7 @@ def ago(seconds: float) -> str:
 
 
 def ranges(ranks: Sequence[int], room: int) -> str:
-    """A list of ascending ranks, such as 0-63, 65. The end of one that is longer than ``room`` characters is left
-    out."""
+    """A list of ascending ranks, such as 0-63, 65. A list that is longer than ``room`` characters is cut."""
     parts: list[str] = []
     length = 0
     first = previous = ranks[0]

@@ -29,7 +29,7 @@ LISTEN_SECONDS = 5.0
 
 
 class LowerAgent:
-    """An agent below another one. ``joined``: is set when it has come there."""
+    """An agent below another one. ``joined``: is set when it has connected there."""
 
     def __init__(self, number: str, host: str, above: Node) -> None:
         self.number, self.host, self.above = number, host, above

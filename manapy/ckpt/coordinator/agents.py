@@ -11,8 +11,8 @@ LOST = "its node is lost"
 
 
 class Agents:
-    """The agents that have connected. A lost agent remains its host's agent until another one comes. Nobody waits for
-    that, because the ranks of a lost host are lost, too."""
+    """The agents that have connected. A lost agent remains its host's agent until another one connects. No code waits
+    for that, because the ranks of a lost host are lost, too."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, asyncio.Future[HostAgent]] = {}

@@ -88,7 +88,8 @@ class Connections:
     async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[str, handshake.Seals] | None:
-        """Return the role of the other end and the seals, or None if it is refused. Raises what accept() expects."""
+        """Return the role of the other end and the seals, or None if it is refused. Raises the errors that accept()
+        handles."""
         fd = writer.get_extra_info("socket").fileno()
         if self._strangers and processes.is_scarce(fd):
             oldest = next(iter(self._strangers))
@@ -185,7 +186,7 @@ class Connections:
             self._on_host_lost(node.host, [agent.host for agent in behind], sorted(node.ranks), noticed)
 
     async def _stays(self, below: LowerAgent, channel: Channel) -> bool:
-        """Wait until an agent has come to the one above it (False), or can't get there."""
+        """Wait until an agent has connected to the one above it (False), or can't reach it (True)."""
         leaves = asyncio.ensure_future(below.joined.wait())
         speaks = asyncio.ensure_future(channel.receive())
         try:

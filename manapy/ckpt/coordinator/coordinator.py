@@ -320,7 +320,7 @@ class Coordinator:
             self.ranks.send(self.ranks.known if all_done else told, "NOTED")
 
     async def _watch_init(self) -> None:
-        """Tell the user of ranks that do not come out of MPI_Init."""
+        """Tell the user which ranks do not return from MPI_Init."""
         while True:
             await asyncio.sleep(INIT_LOOK_SECONDS)
             if found := self.init.due():

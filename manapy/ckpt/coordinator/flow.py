@@ -234,7 +234,7 @@ class Flow:
         return self.phase is Phase.CHECK and self._step is not None and not self._step.done()
 
     def on_lost(self, rank: int, done: bool, why: str) -> None:
-        """A rank is gone. ``done``: it had ended its part before."""
+        """A rank is gone. ``done``: the rank had sent DONE before."""
         if not done:
             self._on_gone(rank, why)
         elif self.phase is Phase.SAVE and rank not in self._answers:
@@ -366,7 +366,7 @@ class Flow:
         }
 
     async def _write(self, temporary: Path, where: Sequence[str]) -> tuple[dict[int, list[str]], str]:
-        """Write the images while the ranks stand. Returns the ranks' reports (and nothing to remark)."""
+        """Write the images while the ranks are paused. Returns the ranks' reports (and an empty remark)."""
         return await self._all(Phase.WRITE, "WRITTEN", self._orders("WRITE", temporary, where)), ""
 
     async def _capture(self, temporary: Path, where: Sequence[str]) -> tuple[dict[int, list[str]], str]:

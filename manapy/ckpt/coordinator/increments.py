@@ -66,7 +66,7 @@ class Increments:
         self.base = last if possible else None
 
     def _has_room(self, more: int) -> bool:
-        """Can so many incremental checkpoints follow, as far as their sizes are concerned (invariants 2 and 3)?"""
+        """Can that many incremental checkpoints follow, with regard to their sizes (invariants 2 and 3)?"""
         full, *others = self._chain
         foreseen = more * others[-1].bytes if others else 0
         return self._full_ones == 0 and sum(link.bytes for link in others) + foreseen <= full.bytes
@@ -99,8 +99,8 @@ class Increments:
         self._last = ParentCheckpoint(path, epoch, tuple(folders))
 
     def due(self) -> Path | None:
-        """The checkpoint that is to be folded now, so that the next but one need not be full; None if it is not time,
-        or if the next one is to be full anyhow."""
+        """The checkpoint to fold now, so that the one after the next need not be full; None if it is not time yet, or
+        if the next one is full anyway."""
         if len(self._chain) < 2 or self._full_ones:
             return None
         is_long = len(self._chain) + 2 > self._full_every

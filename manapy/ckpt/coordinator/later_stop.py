@@ -24,8 +24,8 @@ RETRY_SECONDS = 5.0  # after a failure
 
 
 class LaterStop:
-    """The order. ``took()``: the seconds of the last checkpoint, and of a copy to the shared level if the final one
-    is copied, too. ``over()``: is the job finishing?"""
+    """The scheduled end. ``took()``: the seconds of the last checkpoint, and of a copy to the shared level if the final
+    one is copied, too. ``over()``: is the job finishing?"""
 
     def __init__(self, requests: Requests, took: Callable[[], float], over: Callable[[], bool]) -> None:
         self._requests, self._took, self._over = requests, took, over
@@ -34,7 +34,8 @@ class LaterStop:
         self.text = ""  # for people; empty: there is no order
 
     async def with_next(self) -> Published:
-        """The next checkpoint that somebody asks for is the last one. Raises CheckpointError."""
+        """The next checkpoint that a user, the program or --interval asks for is the last one. Raises
+        CheckpointError."""
         taken_back = self._begin("the job ends with its next checkpoint")
         while True:
             rider = self._rider = self._requests.ride()
@@ -48,7 +49,7 @@ class LaterStop:
                     raise
 
     async def before(self, seconds: float, moment: str) -> Published:
-        """A last checkpoint, so early that the job should have ended after so many seconds, at a ``moment``. Raises
+        """A last checkpoint, early enough that the job ends within that many seconds, at a ``moment``. Raises
         CheckpointError."""
         deadline = time.monotonic() + seconds
         taken_back = self._begin(f"the job ends before {moment}")
@@ -67,7 +68,7 @@ class LaterStop:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def take_back(self) -> None:
-        """Withdraw the order. Raises CheckpointError if there is none, or if it is too late."""
+        """Withdraw the scheduled end. Raises CheckpointError if there is none, or if it is too late."""
         if not self.text:
             raise CheckpointError("there is no pending `manapy stop --next` or `--before`")
         if self._taken_back is None or (self._rider is not None and not self._requests.get_off(self._rider)):

@@ -151,7 +151,7 @@ class Ranks:
         """How the job has ended, for job.json.
 
         The exit code is that of the first rank with one. The first failure is the rank that failed first, with its
-        exit code, or None if it died. The first failure of all, which was noticed at ``failed_at`` (seconds since the
+        exit code, or None if it died. The very first failure, which was noticed at ``failed_at`` (seconds since the
         epoch), may be the loss of ``lost_host``. A host can be lost before its ranks have connected.
         """
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
@@ -235,7 +235,7 @@ class Ranks:
 
     @property
     def leaving(self) -> bool:
-        """Rank 0 and all ranks that have connected have ended: unless another one comes at last, the job is over."""
+        """Rank 0 and all ranks that have connected have ended: unless another rank still connects, the job is over."""
         return self._rank0_gone and self._gone == len(self.known)
 
     def watch_rank0(self, pid: int, last_words: int = -1) -> None:
@@ -292,8 +292,8 @@ class Ranks:
             self._on_gone(rank, reason)
 
     def on_agents_lost(self, hosts: Collection[str]) -> None:
-        """The agents of these hosts are lost: nobody tells any more that processes there have ended, and no rank that
-        has lost its connection comes back through them."""
+        """The agents of these hosts are lost: no agent reports any more that processes there have ended, and no rank
+        that has lost its connection comes back through them."""
         for rank in list(self.known.values()) if self._gone < len(self.known) else ():
             if not rank.connected and rank.host in hosts:
                 self._on_gone(rank)

@@ -27,7 +27,7 @@ class Report:
     """Looks at the parts of one job.
 
     ``resumed``: is it a restart? ``started``: is set when all ranks run. ``busy()``: why ranks were refused, or empty.
-    ``later_stop``: has the user ordered the end of the job?
+    ``later_stop``: has the user scheduled the end of the job?
     """
 
     directory: Path

@@ -69,7 +69,7 @@ class Requests:
         return future
 
     def get_off(self, rider: asyncio.Future[Published]) -> bool:
-        """Take back what ride() has asked for. False: that checkpoint has begun, or is over."""
+        """Withdraw the request of ride(). False: its checkpoint has begun, or is over."""
         waits = rider in self._riders
         if waits:
             self._riders.remove(rider)

@@ -31,11 +31,11 @@ class ListeningSocket:
         listener.setblocking(False)
 
     def fileno(self) -> int:
-        """The descriptor that can be read when somebody has come."""
+        """The descriptor that becomes readable when a peer has connected."""
         return self._listener.fileno()
 
     def accept(self) -> socket.socket | None:
-        """The next connection; None if nobody has come, or can be let in."""
+        """The next connection; None if no peer has connected, or none can be accepted."""
         try:
             return self._listener.accept()[0]
         except OSError as error:

@@ -74,7 +74,7 @@ class LowerAgents:
         return len(self._of)
 
     def listen(self, upwards: socket.socket) -> None:
-        """Open the socket, and say its port. ``upwards``: the connection to the coordinator (invariant 4)."""
+        """Open the socket, and report its port. ``upwards``: the connection to the coordinator (invariant 4)."""
         address = upwards.getsockname()[0]
         try:
             listener = socket.create_server((address, 0), family=upwards.family, backlog=socket.SOMAXCONN)

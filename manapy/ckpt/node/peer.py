@@ -111,8 +111,8 @@ def encoded(line: str) -> bytes:
 class Poll:
     """What an agent waits for: descriptors, each with a function that is called when it is ready.
 
-    ``woke``: when wait() last knew which are ready. What these say counts as noticed then, so that lines of several
-    ranks about it remain equal.
+    ``woke``: when wait() last knew which are ready. Events that these report count as noticed at that time, so that
+    lines of several ranks about them remain equal.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Poll:
             self._epoll.modify(peer.socket.fileno(), select.EPOLLIN | (select.EPOLLOUT if full else 0))
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until a descriptor is ready, or for so long, and call what has to be called."""
+        """Wait until a descriptor is ready, or for that long, and call the functions of those that are ready."""
         ready = self._epoll.poll(seconds)
         self.woke = now()
         for fd, events in ready:

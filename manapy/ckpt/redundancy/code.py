@@ -16,7 +16,7 @@ BLOCKS_MAX = 64  # of a stripe: an order names all blocks that a host needs (zfe
 
 
 def complaint(spare: int) -> str:
-    """Why this installation cannot compute so many spare blocks, or an empty text."""
+    """Why this installation cannot compute that many spare blocks, or an empty text."""
     if spare > 1:
         try:
             import zfec  # noqa: F401
@@ -27,7 +27,7 @@ def complaint(spare: int) -> str:
 
 def compute(have: Mapping[int, bytes], data: int, spare: int, wanted: int) -> bytes:
     """The block number ``wanted`` of a stripe of data + spare blocks, from any ``data`` other ones. Raises
-    CheckpointError if the code is not installed; ValueError if there are not so many."""
+    CheckpointError if the code is not installed; ValueError if there are fewer."""
     if len(have) != data or wanted in have:
         raise ValueError(f"{len(have)} blocks instead of {data} others")
     if spare == 1:

@@ -19,7 +19,7 @@ from ..store.publish import Entry
 
 
 class FolderSlice:
-    """So many bytes of a folder's text, from an offset. A file in small. Raises OSError."""
+    """A part of a folder's stream, from an offset, with the interface of a small file. Raises OSError."""
 
     def __init__(self, folder: Path, offset: int, count: int) -> None:
         self.name, self.left = str(folder), count
@@ -31,7 +31,7 @@ class FolderSlice:
         self._offset = offset
 
     def read(self, count: int) -> bytes:
-        """Return at most so many bytes; zeroes after the last image."""
+        """Return at most that many bytes; zeroes after the last image."""
         data = bytearray()
         count = min(count, self.left)
         while len(data) < count and self._files:
@@ -55,7 +55,7 @@ class FolderSlice:
 
 
 class Images:
-    """The images of a folder, which are written again from its text. ``entries``: those of the manifest, in the order
+    """The images of a folder, which are written again from its stream. ``entries``: those of the manifest, in the order
     of the images' names; ``where``: the directory of the checkpoint on local storage. Raises OSError."""
 
     def __init__(self, where: Path, entries: Sequence[Entry], size: int, secret: bytes) -> None:
@@ -64,7 +64,7 @@ class Images:
         self._stream: BinaryIO | None = None
 
     def write(self, data: bytes) -> None:
-        """The next bytes of the text; what comes after the last image is zeroes, and has no meaning."""
+        """The next bytes of the stream; the zeroes after the last image have no meaning."""
         view = memoryview(data)
         while view and self._current < len(self._entries):
             entry = self._entries[self._current]

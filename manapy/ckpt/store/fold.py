@@ -22,7 +22,7 @@ from . import image, publish
 
 
 def folders(temporary: Path, checkpoint: Path, names: Iterable[str]) -> None:
-    """Fold the images in these folders of a checkpoint, which may lie on local storage. New images are written to
+    """Fold the images in these folders of a checkpoint, which may be on local storage. New images are written to
     ``temporary``, a directory on the same file system that no other host uses; it is removed at the end. Raises
     CheckpointError, ImageError, OSError."""
     secret, why = publish.secret_of(checkpoint)

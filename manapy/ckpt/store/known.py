@@ -57,8 +57,8 @@ def directories() -> list[Path]:
 
 
 def find(which: str, wanted: Callable[[Path], bool]) -> Path | None:
-    """The directory that a person means: a path, or a name, here or anywhere; or one below it: NAME/ckpt-000003. Raises
-    JobError if several have the name, or if the path can't be looked at."""
+    """The directory that the user means: a path, or a name, here or anywhere; or one below it: NAME/ckpt-000003. Raises
+    JobError if several have the name, or if the path can't be read."""
     try:
         for path in (Path(which), Path(PREFIX + which)):
             if wanted(path):

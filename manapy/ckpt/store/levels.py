@@ -51,8 +51,8 @@ class Code(NamedTuple):
 
 class Levels(NamedTuple):
     """Which levels hold the images. ``local``: the directory on each host that has its images, or empty. ``partner``:
-    another host has a copy of each there. ``code``: or what else survives the loss of hosts.
-    ``apart``: the loss of hosts that fail together, too."""
+    another host has a copy of each there. ``code``: the spare blocks instead. ``apart``: images also survive the loss
+    of hosts that fail together."""
 
     local: str = ""
     shared: bool = True
@@ -129,7 +129,7 @@ def mark(checkpoint: Path, levels: Levels) -> None:
 
 
 def describe(levels: Levels, hosts: int) -> tuple[str, str]:
-    """For people: which levels hold the images of so many hosts, and what they survive."""
+    """For users: which levels hold the images of that many hosts, and what they survive."""
     where = [f"local ({hosts} host{'s' * (hosts > 1)})"] if levels.local else []
     where += ["partner"] * levels.partner + ([levels.code.text] if levels.code else []) + ["shared"] * levels.shared
     lost = levels.code.spare if levels.code else int(levels.partner)

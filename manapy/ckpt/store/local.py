@@ -129,8 +129,8 @@ def find(checkpoint: Path) -> list[int]:
 
 
 def signs(root: Path, text: str) -> list[str]:
-    """The hosts that have signed this directory with this text, in the run of a job: if there are several, they share
-    it. Raises OSError."""
+    """The hosts that have put a marker with this text into this directory, in the run of a job: if there are several,
+    they share it. Raises OSError."""
     return sorted(file.name.removeprefix(SIGN) for file in root.glob(f"{SIGN}*") if file.read_text() == text)
 
 

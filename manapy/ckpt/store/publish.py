@@ -102,8 +102,8 @@ class Manifest(NamedTuple):
 
     @property
     def run(self) -> str:
-        """What the checkpoints of one program have in common, from its start and over all of its restarts: a directory
-        may have those of several. Empty in a manifest of an older manapy."""
+        """The id that the checkpoints of one program have in common, from its start and over all of its restarts,
+        because a directory may have checkpoints of several programs. Empty in a manifest of an older manapy."""
         return str(self.record.get("run") or "")
 
     @property
@@ -256,13 +256,13 @@ def usable(directory: Path) -> list[Path]:
 
 
 def is_dropped(checkpoint: Path) -> bool:
-    """Does the user not want this checkpoint any more? Newer ones may need it."""
+    """Has the user dropped this checkpoint? Newer ones may need it."""
     return (checkpoint / _DROPPED).exists()
 
 
 def drop(checkpoint: Path, dropped: bool = True) -> None:
-    """Let a restart choose this checkpoint only if it is named; False: take that back. Raises ManifestError if no other
-    one is left, OSError."""
+    """Let a restart choose this checkpoint only if the user names it; False: undo that. Raises ManifestError if no
+    other one is left, OSError."""
     home = owner(checkpoint.parent)
     if dropped and not [path for path in usable(home) if path.resolve() != checkpoint]:
         raise ManifestError(f"{checkpoint}: the job has no other checkpoint that it could continue")
@@ -347,7 +347,7 @@ def _compact(value: Any) -> bytes:
 def secret_of(path: Path) -> tuple[bytes | None, str]:
     """The secret of the job that has taken a checkpoint, or None and the reason.
 
-    It lies in the job directory. If the checkpoint was moved, somebody may have copied the secret into the checkpoint.
+    It lies in the job directory. If the checkpoint was moved, a user may have copied the secret into the checkpoint.
     """
     home = owner(path.parent)
     for file in (path / "secret", home / "secret"):
@@ -469,8 +469,8 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
 
 
 def relevel(checkpoint: Path, held: Levels, secret: bytes, **also: Any) -> None:
-    """Replace the record of a published checkpoint: these levels hold its images now; ``also``: what else it says from
-    now on. Raises ManifestError, OSError."""
+    """Replace the record of a published checkpoint: these levels hold its images now; ``also``: further entries of the
+    record. Raises ManifestError, OSError."""
     _replace_record(checkpoint, {**read_manifest(checkpoint).record, "levels": held.record(), **also}, secret)
     levels.mark(checkpoint, held)
 
@@ -560,7 +560,7 @@ def _temporary_in(where: Path) -> list[Path]:
 def prune(directory: Path, keep: int, also: Sequence[Path] = ()) -> list[Path]:
     """Delete all checkpoints except the ``keep`` newest that are not dropped, newer ones, the one that `latest` names,
     the newest one that survives the loss of any host, those of ``also``, and what these need. Returns the deleted
-    paths. Raises OSError; ManifestError, before anything is deleted, if nobody can find out now what is needed
+    paths. Raises OSError; ManifestError, before anything is deleted, if it cannot be found out now what is needed
     (invariant 8)."""
     found = [path for _, path in existing(directory)]
     oldest = [path for path in found if is_checkpoint(path) and not is_dropped(path)][-keep:][:1]

@@ -42,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Watch until the job has ended. A stopped rank gets patience, too: somebody may debug it. Processors are sampled
-    rarely, and only here: this costs more than all looks, and a wait for a processor hangs no job."""
+    """Watch until the job has ended. Patience applies to a stopped rank, too, because a user may debug it. Waits for
+    processors are sampled rarely, and only here: sampling costs more than all looks, and a wait for a processor does
+    not hang a job."""
     from ...trace.capture import locate
     from ...trace.host.runqueue import Sampler
     from ...trace.live.diagnose import as_json

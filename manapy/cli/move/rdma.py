@@ -256,7 +256,7 @@ def _running(job: str | None) -> list[Place]:
 
 
 def _named(job: str) -> Place:
-    """The place of the agents that are called so; if there is none, of the job of manapy-launch that is."""
+    """The place of the agents with this name; if there is none, of the job of manapy-launch with this name."""
     from ...core.errors import JobError, UsageError
     from ...rdma import place
 

@@ -126,7 +126,7 @@ def _checkpoints(directory: Path, verified: bool, out: Output) -> int:
 
 
 def _state(found: Checkpoint, out: Output) -> str:
-    """Every byte of a checkpoint that this host sees is checked: what is wrong with it."""
+    """Check every byte of a checkpoint that this host sees. Returns what is wrong with it."""
     from ...ckpt.store import verify
 
     headers, problems = verify.headers(found.path, found.manifest)

@@ -58,7 +58,7 @@ class File(NamedTuple):
 
 
 def places() -> dict[str, Path]:
-    """Where files may be, the weakest one first, by the name of the place."""
+    """Where files may be, the one with the lowest precedence first, by the name of the place."""
     found = {"site": SITE}
     home = os.environ.get("HOME", "")
     if (config := os.environ.get("XDG_CONFIG_HOME", "")).startswith("/"):
@@ -69,7 +69,8 @@ def places() -> dict[str, Path]:
 
 
 def files() -> list[File]:
-    """The files that exist, the weakest one first. Raises UsageError if one of them cannot be used."""
+    """The files that exist, the one with the lowest precedence first. Raises UsageError if one of them cannot be
+    used."""
     if (how := os.environ.get("MANAPY_CONFIG", "")) == "off":
         return []
     if how:

@@ -23,7 +23,7 @@ def show(parser: argparse.ArgumentParser, more: str) -> None:
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str], more: str) -> argparse.Namespace:
-    """What parser.parse_args(words) returns. If there are words too many, the error says where '--' belongs."""
+    """What parser.parse_args(words) returns. If there are too many words, the error says where '--' belongs."""
     options, unknown = parser.parse_known_args(words)
     if unknown:
         name = getattr(options, "what", None)

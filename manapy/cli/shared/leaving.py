@@ -36,7 +36,7 @@ class Leaving:
             signal.signal(number, before)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until a signal asks to leave. Returns whether one has."""
+        """Wait for that long, or until a signal asks to leave. Returns whether one has."""
         with contextlib.suppress(_Woken):
             self._waits = True
             if not self.asked:

@@ -109,8 +109,8 @@ def judge(
 
     A job that seems stuck may be held by a checkpoint, so its coordinator is asked. live: look at its processes, too.
     sampler: what it has seen of the processes so far. watched: the earlier looks of a watch; of slow iterations only
-    those worth an alarm are reported. probe: of the network between hosts. looked: earlier looks at what ranks do for
-    which others wait. take_stacks: those of suspects, as evidence.
+    those worth an alarm are reported. probe: of the network between hosts. looked: earlier looks at the activity of
+    ranks for which others wait. take_stacks: those of suspects, as evidence.
     """
     from ...ckpt.store import job
     from ...trace.live.diagnose import diagnose

@@ -81,7 +81,7 @@ def _take_back(news: WatchUpdate, over: bool, out: Output) -> None:
 def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: str, out: Output) -> int:
     """The last output of a watch that has found no fault.
 
-    If the job's end was not recorded, this does not prove that it was healthy.
+    If the job's end was not recorded, the job may not have been healthy.
     """
     from ...trace.live.diagnose import state
     from ...trace.model.verdict import State

@@ -1,5 +1,4 @@
-/* predefined.c - Open MPI's predefined functions that copy and delete attributes, and queries that only Open MPI has.
- * */
+/* predefined.c - Open MPI's predefined functions that copy and delete attributes, and queries of Open MPI's own. */
 #include "openmpi.h"
 
 /* Of one type for all kinds of objects. */

@@ -55,7 +55,7 @@ class Fold:
             self._task = asyncio.ensure_future(self._run(path))
 
     def end(self) -> None:
-        """The ranks are about to end: nobody may wait for this."""
+        """The ranks are about to end: nothing may wait for a fold."""
         if self._task is not None:
             self._task.cancel()
 

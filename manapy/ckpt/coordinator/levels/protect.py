@@ -29,7 +29,7 @@ def groups(code: Code | None) -> list[StripeGroup]:
 
 
 class StripeBlock(NamedTuple):
-    """A block that a host has: its number in its stripe; a folder and an offset in its text, or a file."""
+    """A block that a host has: its number in its stripe; a folder and an offset in its stream, or a file."""
 
     number: int
     host: str
@@ -52,7 +52,7 @@ class Protect:
         entries: Sequence[publish.Entry],
         have: Iterable[str] = (),
     ) -> None:
-        """Make the spare blocks of a checkpoint, except those that are there. ``at``: the host that has the images of a
+        """Make the spare blocks of a checkpoint, except those that exist. ``at``: the host that has the images of a
         folder, and gets its blocks. Raises CheckpointError."""
         sizes, places = folder_sizes(entries), await self._places(at.values())
         where = {"root": root, "job": str(self._job), "name": name, "places": list(places.values())}
@@ -74,7 +74,7 @@ class Protect:
         spare: Mapping[str, str], onto: Mapping[str, str],
     ) -> list[str]:  # fmt: skip
         """Make the images of lost folders again, as far as that is possible. ``at``, ``spare``: the hosts that have the
-        whole folders, and the spare blocks, that are there. ``onto``: where those of a folder shall be. Returns the
+        existing complete folders and spare blocks. ``onto``: the host that gets the images of a folder. Returns the
         folders. Raises CheckpointError."""
         sizes, places = folder_sizes(manifest.ranks), await self._places({*at.values(), *spare.values()})
         where = {"checkpoint": str(checkpoint), "job": str(self._job), "places": list(places.values())}

@@ -125,8 +125,8 @@ class Storage:
         return max(self.took or 0.0, present) if self.copies else 0.0
 
     async def check(self, hosts: Sequence[str]) -> None:
-        """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError if not; tells the
-        user what is strange."""
+        """All ranks run on these hosts: can these checkpoints be taken at all? Raises CheckpointError if not; warns the
+        user of anything unusual."""
         if self._root is not None:
             if self._failure_groups is not None:
                 self.sets = failure_groups.read(self._failure_groups, hosts)
@@ -181,7 +181,7 @@ class Storage:
         return Code(self._policy.text, self._policy.spare, found) if found else None
 
     async def settle(self, temporary: Path, entries: Sequence[Entry]) -> None:
-        """All images are written: give them their final names, and make what survives the loss of hosts (invariant 1).
+        """All images are written: give them their final names, and make the copies or spare blocks (invariant 1).
         Raises CheckpointError."""
         if self._root is None:
             return
@@ -281,7 +281,7 @@ class Storage:
                 publish.relevel(path, Levels(), self._secret)
 
     async def tidy(self) -> None:
-        """Delete on all hosts what no published checkpoint needs."""
+        """Delete on all hosts the images that no published checkpoint needs."""
         if self._root is None:
             return
         async with self._changing:
@@ -292,8 +292,8 @@ class Storage:
                 log.warning("deleting old images: %s", error)
 
     def _kept(self) -> list[str]:
-        """The names of all checkpoints that must stay on local storage. Raises CheckpointError if nobody can find out
-        now."""
+        """The names of all checkpoints that must stay on local storage. Raises CheckpointError if this cannot be found
+        out now."""
         with explained(CheckpointError, self._dir):
             return [*self._current, *self._spared, *publish.names_on_hosts(self._dir)]
 
