@@ -14,7 +14,7 @@ SETTLE = 5.0  # seconds to stop the job and to request the next allocation
 UNKNOWN_SHARE, UNKNOWN_MIN, UNKNOWN_MAX = 0.2, 15.0, 300.0  # lead before the first measurement
 TRIAL_SHARE, TRIAL_MAX = 0.25, 600.0  # time of the first checkpoint of a chain, which measures its cost
 ASSUMED_MTBF = 86400.0  # if the user names neither an interval nor a mean time between failures
-ASSUMED_LEAST = 1800.0  # between two checkpoints then: nobody has said how many of them the disk has room for
+ASSUMED_LEAST = 1800.0  # between two checkpoints then: manapy does not know for how many of them the disk has room
 ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
 START = 10.0  # seconds until a program can be checkpointed at the earliest
 

@@ -181,7 +181,7 @@ def take(
 
 
 def _successor(job: Job, patience: float) -> Job | None:
-    """The job as job.json describes it, once that belongs to a new run (wait at most so many seconds)."""
+    """The job as job.json describes it, once that belongs to a new run (wait at most that many seconds)."""
 
     deadline = time.monotonic() + patience
     while True:
@@ -224,7 +224,7 @@ def go_on(job: Job) -> None:
 
 def status(job: Job, *, trees: float | None = None) -> dict[str, Any]:
     """State of the job and of its ranks; the keys are in README.md of this folder. trees: also the processes of each
-    rank that answers within so many seconds."""
+    rank that answers within that many seconds."""
     with Connection(job) as connection:
         connection.send("STATUS" if trees is None else f"STATUS {round(trees * 1000)}")
         for kind, rest in _answers(connection):
@@ -278,7 +278,7 @@ class Collector(Connection):
         self.send(f"ASK {base64.b64encode(data).decode()}")
 
     def read(self, patience: float) -> bytes:
-        """The next bytes of its output. Raises TimeoutError if there are none within so many seconds."""
+        """The next bytes of its output. Raises TimeoutError if there are none within that many seconds."""
         self._socket.settimeout(patience)
         try:
             kind, _, rest = self.receive().partition(" ")

@@ -131,8 +131,8 @@ class RdmaAgent:
     # ---- life
 
     async def run(self, listener: socket.socket, ready: Callable[[str], None]) -> None:
-        """Serve until nobody needs the agent. ready() is called after the first try of the store: "ready", or "waiting"
-        and the reason."""
+        """Serve until no process needs the agent. ready() is called after the first try of the store: "ready", or
+        "waiting" and the reason."""
         if self._first is not None:
             self._stay(self._first)
         # tasks of our own: asyncio logs a traceback if one of its own is cancelled before it begins
@@ -165,7 +165,7 @@ class RdmaAgent:
             processes.watch(pid, lambda: self._staying.discard(pid))
 
     def end_when_idle(self, linger: float) -> None:
-        """End, from now on, after so many seconds without a client or process."""
+        """End, from now on, after that many seconds without a client or process."""
         self._tasks.spawn(self._end_when_idle(linger))
 
     async def _end_when_idle(self, linger: float) -> None:

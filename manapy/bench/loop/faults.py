@@ -59,7 +59,7 @@ class Target(NamedTuple):
 
 
 def draw(seed: int, seconds: float, mean: float, ranks: int) -> list[Fault]:
-    """Faults within so many seconds; the times between them are distributed exponentially around ``mean`` seconds."""
+    """Faults within that many seconds; the times between them are distributed exponentially around ``mean`` seconds."""
     chance, at, faults, weights = random.Random(seed), 0.0, [], dict(WEIGHTS)
     while (at := at + chance.expovariate(1 / mean)) < seconds:
         (kind,) = chance.choices(list(weights), list(weights.values()))
@@ -123,7 +123,7 @@ class FaultInjector:
         return True
 
     def _lose(self, host: str, since: float) -> bool:
-        """Cut a host's link, and kill what runs there: nobody is told."""
+        """Cut a host's link, and kill all processes there, without a message to anyone."""
         self._link(host, "down")
         self._nodes.kill(host)
         self._mend.append((since + REPAIR_SECONDS, lambda: self._link(host, "up")))

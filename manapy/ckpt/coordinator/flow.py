@@ -56,7 +56,7 @@ STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is sus
 
 
 class Published(NamedTuple):
-    """A checkpoint on disk, without its ranks, which may be many. ``remark``: how long it took, for people."""
+    """A checkpoint on disk, without its ranks, which may be many. ``remark``: how long it took, as text for users."""
 
     path: Path
     time: float

@@ -33,7 +33,7 @@ class RankProcesses:
         self._names = map(str, itertools.count(1))
 
     async def ask(self, seconds: float) -> dict[int, list[dict[str, Any]]]:
-        """The processes of each rank that answers within so many seconds; an empty list if it is a single one."""
+        """The processes of each rank that answers within that many seconds; an empty list if it is a single one."""
         asked = [number for number, rank in self._ranks.known.items() if rank.connected and not rank.done]
         name, question = next(self._names), _Question(set(asked))
         if not asked:

@@ -306,7 +306,7 @@ class Ranks:
         self._tell_away(rank.number)
 
     def kill(self, reason: str, code: int = 1, after: float = 0.0) -> None:
-        """End all ranks with this exit code, after so many seconds."""
+        """End all ranks with this exit code, after that many seconds."""
         self.killed = reason
         asyncio.get_running_loop().call_later(after, self._kill, code)
 

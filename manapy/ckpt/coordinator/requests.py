@@ -76,7 +76,7 @@ class Requests:
         return waits
 
     def ask_recent(self, within: float) -> asyncio.Future[Published]:
-        """The same, but accepts a checkpoint that is in progress or was published within so many seconds."""
+        """The same, but accepts a checkpoint that is in progress or was published within that many seconds."""
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         if self._published is not None and time.monotonic() - self._published[0] < within:
             future.set_result(self._published[1])

@@ -7,7 +7,8 @@ standard output.
     {"kind": "act", "verdict": V, "since": TIME, "host": HOST, "evidence": DIR}
                                       this verdict is sure and has stood for long enough. TIME: when the fault began
                                       (seconds since the epoch). HOST: of the reported rank, or "". DIR will have the
-                                      evidence. This comes before the evidence: nothing there can hold it up.
+                                      evidence. This comes before the evidence, so that no problem with the evidence can
+                                      delay it.
     {"kind": "kept", "verdict": V, "missing": WHY}
                                       the evidence is written. WHY: what could not be written, or "".
 """

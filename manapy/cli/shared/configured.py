@@ -1,4 +1,5 @@
-"""What manapy-launch and manapy-restart take from configuration files: they say it themselves, and check it."""
+"""The options that manapy-launch and manapy-restart take from configuration files: they print and check these
+themselves."""
 
 from __future__ import annotations
 

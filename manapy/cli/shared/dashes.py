@@ -1,4 +1,4 @@
-"""What may follow '--' on the command line: in usage lines, and in the error of a person who has forgotten the '--'."""
+"""What may follow '--' on the command line: for usage lines, and for the error if the '--' is missing."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Gives the options of a command the defaults that configuration files set (configuration.py).
 
 Invariants
- 1. A text in a file goes through the option's own type, as on the command line. It is read only if nothing stronger
-    replaces it.
+ 1. A text in a file goes through the option's own type, as on the command line. It is read only if nothing with higher
+    precedence replaces it.
  2. A key that the command does not have is an error in any file, whatever the command line says.
- 3. A file of the working directory may come with data of somebody else. It must not decide which programs run when a
-    person only looks at such data, nor turn a check off.
+ 3. A file of the working directory may come with data of another person. It must not decide which programs run when a
+    user only looks at such data, and must not turn a check off.
 """
 
 from __future__ import annotations

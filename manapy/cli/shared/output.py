@@ -4,7 +4,7 @@ Results go to `file` (stdout), progress and errors to `err` (stderr), so that `$
 imported only when something is drawn on a terminal: its import costs more than all the rest of `manapy status`.
 
 A result that cannot be written is an error. An error or a remark that cannot be written, because a disk is full, is
-not: a supervisor must outlive that.
+ignored: a supervisor must survive this.
 """
 
 from __future__ import annotations

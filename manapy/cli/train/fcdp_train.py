@@ -119,8 +119,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _training() -> Any:
-    """The module gpt.training. Collective: what one rank cannot import is an error of all ranks, so that rank 0, the
-    only one that may speak (_main.py), says it. Raises ManapyError."""
+    """The module gpt.training. Collective: if one rank cannot import it, all ranks get the error, so that rank 0, the
+    only one that prints (_main.py), reports it. Raises ManapyError."""
     from ...core.errors import ManapyError
 
     try:

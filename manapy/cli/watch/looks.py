@@ -1,7 +1,7 @@
 """Looks at a job again and again until it has ended: for `manapy why --watch`, and for the watch that a chain keeps.
 
 Invariants
- 1. The job is looked at once more after its end: what came after the look before is seen.
+ 1. There is one more look after the end of the job, so that events after the previous look are seen.
  2. While all ranks of a job on this host make progress, nothing is read but the heads of their rings
     (head_progress.py), and slow ranks are looked for every WINDOW seconds only.
  3. A look at a recording of which nothing can be read, because no host answers, has no result. It is made again. It

@@ -3,9 +3,9 @@
 Names and units follow openmetrics.io 1.0: base units, `_total` for counters.
 
 Invariants
- 1. A job of more than EACH ranks has no time series for single ranks: counters are sums for each host, and what only
-    says something of one rank is left out. Only standing verdicts name ranks there.
- 2. Each family is there in every answer, if need be without samples.
+ 1. A job of more than EACH ranks has no time series for single ranks: counters are sums for each host, and metrics that
+    describe a single rank are left out. Only standing verdicts name ranks there.
+ 2. Every answer has each family, if necessary without samples.
 """
 
 from __future__ import annotations

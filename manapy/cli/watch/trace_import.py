@@ -1,4 +1,4 @@
-"""`manapy trace import`: makes a recording of what another tool has recorded."""
+"""`manapy trace import`: converts what another tool has recorded."""
 
 from __future__ import annotations
 
