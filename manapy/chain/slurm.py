@@ -421,24 +421,31 @@ def submit(batch: Path, options: Sequence[str]) -> str:
 
 
 def submit_after(job: str, batch: Path, options: Sequence[str]) -> str:
-    """Submit a script that starts when a job has ended. Returns the id of the new job. Tries it persistently; Slurm may
-    accept a job and not answer, so before another try it looks whether that job is queued. Raises SlurmError."""
-    tried = False
+    """Submit a script that starts when a job has ended, unless one is queued already. Returns the id of that job. Tries
+    it persistently. Raises SlurmError.
+
+    Slurm may accept a job and not answer, or whoever has submitted it may have died before he noted it. So this looks
+    before each try. Slurm may accept that job after such a look, too: if two are queued, the younger one is cancelled.
+    """
 
     def attempt() -> str:
-        nonlocal tried
-        if tried and (accepted := _queued_after(job, batch)) is not None:
-            return accepted
-        tried = True
-        return submit(batch, [*options, f"--dependency=afterany:{job}"])
+        if not (queued := _queued_after(job, batch)):
+            submitted = submit(batch, [*options, f"--dependency=afterany:{job}"])
+            queued = _queued_after(job, batch) or [submitted]
+        for younger in queued[1:]:
+            command("scancel", "--state=PENDING", younger)
+        return queued[0]
 
     return persistently(attempt)
 
 
-def _queued_after(job: str, batch: Path) -> str | None:
-    """The id of the user's queued job that starts this script when a job has ended. Raises SlurmError."""
+def _queued_after(job: str, batch: Path) -> list[str]:
+    """The user's queued jobs that start this script when a job has ended: their ids, oldest first. Raises
+    SlurmError."""
     lines = command("squeue", "--noheader", "--me", "--states=PENDING", "--format=%A|%E|%o").splitlines()
-    for id, dependency, script in (line.split("|", 2) for line in lines if line.count("|") >= 2):
-        if re.search(rf"\bafterany:{job}\b", dependency) and script.startswith(str(batch)):
-            return id
-    return None
+    found = [
+        id
+        for id, dependency, script in (line.split("|", 2) for line in lines if line.count("|") >= 2)
+        if re.search(rf"\bafterany:{job}\b", dependency) and script.startswith(str(batch))
+    ]
+    return sorted(found, key=int)

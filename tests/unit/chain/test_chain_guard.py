@@ -155,6 +155,7 @@ def test_a_successor_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Pat
     assert [event["id"] for event in events_in(tmp_path / "chain", "successor")] == ["18"]
 
 
+@pytest.mark.parametrize("tries", [0, 1])
 @pytest.mark.parametrize(
     ("after", "script", "id"),
     [
@@ -164,16 +165,30 @@ def test_a_successor_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Pat
     ],
 )
 def test_a_successor_that_slurm_accepts_without_an_answer(
-    slurm: FakeSlurm, tmp_path: Path, after: str, script: str, id: str
+    slurm: FakeSlurm, tmp_path: Path, after: str, script: str, id: str, tries: int
 ) -> None:
-    """It is found in the queue, and no second one is submitted. Others are not taken for it."""
-    chain = tmp_path / "chain"
-    slurm.answer("sbatch", "echo 19", fails=1)
-    slurm.job(f"case \"$*\" in *PENDING*) echo '18|{after}|{chain}/{script}'; exit;; esac")
+    """It is found in the queue, and no second one is submitted, neither by this guard nor, if that has died, by the
+    next one. Others are not taken for it."""
+    chain, tried = tmp_path / "chain", f"[ $(grep -c '^sbatch ' {tmp_path}/bin/calls) -ge {tries} ]"
+    slurm.answer("sbatch", "echo 19", fails=tries)
+    slurm.job(f"case \"$*\" in *PENDING*) {tried} && echo '18|{after}|{chain}/{script}'; exit 0;; esac")
     done = fake_slurm.guard(chain, "--mode", "chain", script="exit 3")
     assert done.returncode == 3, done.stderr
     assert [event["id"] for event in events_in(chain, "successor")] == [id]
-    assert len(slurm.calls("sbatch")) == int(id) - 17
+    assert len(slurm.calls("sbatch")) == tries + (id == "19")
+
+
+def test_a_successor_that_slurm_accepts_later(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """Slurm has accepted the job of the first try after the look that was to find it. The younger job is cancelled."""
+    chain, both = tmp_path / "chain", tmp_path / "both"
+    slurm.answer("sbatch", f"touch {both}; echo 18", fails=1)
+    queued = "; ".join(f"echo '{id}|afterany:17(unfulfilled)|{chain}/batch.sh'" for id in (19, 18))
+    slurm.job(f'case "$*" in *PENDING*) [ ! -e {both} ] || {{ {queued}; }}; exit 0;; esac')
+    done = fake_slurm.guard(chain, "--mode", "chain", script="exit 3")
+    assert done.returncode == 3, done.stderr
+    assert [event["id"] for event in events_in(chain, "successor")] == ["18"]
+    assert len(slurm.calls("sbatch")) == 2
+    assert slurm.calls("scancel") == [f"scancel --state=PENDING {id}" for id in (19, 18)]
 
 
 def test_sentinel_while_slurm_does_not_answer(
