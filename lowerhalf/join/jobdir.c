@@ -5,7 +5,8 @@
  *     time never share one.
  *  2. A directory that is used again (--dir, restart) is locked (flock on DIR/lock, held by the coordinator as long as
  *     it runs). If the file system has no locks, the job is live if a coordinator at job.json's address proves that it
- *     knows the secret.
+ *     knows the secret. A lock without a coordinator that answers counts, too: nobody knows here whether its holder is
+ *     stopped, or was on a host that has crashed (NFS keeps the locks of that one for some time, or for ever).
  *  3. DIR/secret is created with the directory, mode 0600 from the beginning, and stays: later runs of the job prove
  *     with it that its checkpoints are its own. A secret that another user may have written is replaced.
  *  4. job.json is replaced by rename: a reader sees the old one or the new one.
@@ -69,22 +70,37 @@ static char *read_file(const char *path) {
     return t.data;
 }
 
-/* Does a coordinator that knows the secret answer at the address in job.json? */
-static bool is_live(const char *dir) {
-    char path[PATH_MAX + 16], host[256] = "", error[256];
-    int port = 0;
+/* Where job.json says that the coordinator runs. Texts are empty and numbers 0 if it does not say so. */
+typedef struct coordinator {
+    char host[256], hostname[256]; /* its address, and the name of its host */
+    int port, pid;
+} coordinator_t;
+
+static coordinator_t coordinator_of(const char *dir) {
+    coordinator_t c = {0};
+    char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/job.json", dir);
     char *json = read_file(path);
-    if (json == NULL) return false;
+    if (json == NULL) return c;
     const char *at = strstr(json, "\"host\":");
-    if (at != NULL) sscanf(at, "\"host\": \"%255[^\"]\"", host);
+    if (at != NULL) sscanf(at, "\"host\": \"%255[^\"]\"", c.host);
     at = strstr(json, "\"port\":");
-    if (at != NULL) sscanf(at, "\"port\": %d", &port);
+    if (at != NULL) sscanf(at, "\"port\": %d", &c.port);
+    at = strstr(json, "\"pid\":");
+    if (at != NULL) sscanf(at, "\"pid\": %d", &c.pid);
+    at = strstr(json, "\"hostname\":");
+    if (at != NULL) sscanf(at, "\"hostname\": \"%255[^\"]\"", c.hostname);
     free(json);
+    return c;
+}
+
+/* Does a coordinator that knows the secret answer there? */
+static bool is_live(const char *dir, const coordinator_t *c) {
+    char error[256];
     uint8_t secret[MPY_SECRET_BYTES];
-    if (host[0] == '\0' || port == 0 || !mpy_secret_read(dir, secret, error, sizeof error)) return false;
+    if (c->host[0] == '\0' || c->port == 0 || !mpy_secret_read(dir, secret, error, sizeof error)) return false;
     mpy_wire_t w;
-    mpy_wire_open(&w, mpy_wire_connect(host, port, 1000));
+    mpy_wire_open(&w, mpy_wire_connect(c->host, c->port, 1000));
     bool live = !w.closed && mpy_wire_authenticate(&w, "command", secret, 2000, error, sizeof error);
     mpy_wire_close(&w);
     return live;
@@ -95,24 +111,30 @@ static bool lock_directory(const char *dir, bool can_be_named, int *lock_fd, cha
     snprintf(path, sizeof path, "%s/lock", dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return mpy_refuse(error, n, "%s: %s", path, strerror(errno));
+    const char *other = can_be_named ? ", or name another directory with --dir" : "";
+    coordinator_t c = {0};
     bool live = false, held = true;
-    for (int waited = 0; held && !live; waited += 20) {
+    for (int waited = 0; held && !live && waited <= LOCK_WAIT_MS; waited += 20) {
         held = flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
         /* also not held if the file system has no locks, or only has locks per node */
-        if (!held || waited == ANSWER_WAIT_MS)
-            live = is_live(dir);
-        else if (waited >= LOCK_WAIT_MS)
-            live = true;
+        if (!held || waited == ANSWER_WAIT_MS) {
+            c = coordinator_of(dir);
+            live = is_live(dir, &c);
+        }
         if (held && !live) pause_ms(20);
     }
-    if (live) {
-        mpy_reason(error, n, "the job in %s is still running; stop it first (manapy stop %s)%s", dir, dir,
-                   can_be_named ? ", or name another directory with --dir" : "");
-        close(fd);
-        return false;
+    if (!held && !live) {
+        *lock_fd = fd;
+        return true;
     }
-    *lock_fd = fd;
-    return true;
+    if (live)
+        mpy_reason(error, n, "the job in %s is still running; stop it first (manapy stop %s)%s", dir, dir, other);
+    else
+        mpy_reason(error, n, "the job in %s does not answer, but its lock is held: end its coordinator (process %d on "
+                   "%s), or remove %s if that host has crashed%s", dir, c.pid, c.hostname[0] ? c.hostname : "its host",
+                   path, other);
+    close(fd);
+    return false;
 }
 
 static bool is_job(const char *dir) {

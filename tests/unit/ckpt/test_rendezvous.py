@@ -234,6 +234,24 @@ def test_directory_of_a_live_job_is_refused(run: Callable[..., list[Process]], t
     third.end()
 
 
+def test_lock_whose_holder_does_not_answer(run: Callable[..., list[Process]], tmp_path: Path) -> None:
+    """Its coordinator is stopped. A file server that keeps the lock of a crashed host looks alike."""
+    first = run("--dir", "job", size=1)[0]
+    directory = Path(joined(first)["dir"])
+    pid = coordinator_of(directory)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        said = failed(run("--dir", "job", size=1)[0])
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert said == (
+        f"rank: the job in {directory} does not answer, but its lock is held: end its coordinator (process {pid} on "
+        f"{socket.gethostname()}), or remove {directory}/lock if that host has crashed, or name another directory with "
+        "--dir\n"
+    )
+    first.end()
+
+
 def test_killed_job_can_be_taken_over_at_once(run: Callable[..., list[Process]], tmp_path: Path) -> None:
     first = run("--dir", "job", size=1)[0]
     coordinator_of(Path(joined(first)["dir"]))
