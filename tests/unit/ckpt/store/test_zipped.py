@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import errno
 import mmap
 import os
 import random
@@ -125,6 +126,26 @@ def zstd() -> Callable[[bytes], bytes]:
 @pytest.fixture
 def memory() -> Memory:
     return Memory.of([("text", 300), ("zero", 1), ("random", 20), ("zero", 5), ("mixed", 3), ("text", 300)])
+
+
+@pytest.mark.parametrize("how", ["as it was", "replaced"])
+def test_mapped_file(driver: Driver, tmp_path: Path, how: str) -> None:
+    """An image has only the checksum of a mapped file. If another file has its name by then, the image is not written:
+    a restart would map that one."""
+    file, other = tmp_path / "library", tmp_path / "other"
+    file.write_bytes(bytes(range(256)) * 64)
+    other.write_bytes(file.read_bytes())
+    what = ctypes.create_string_buffer(512)
+    code = driver.library.write_mapped(
+        bytes(tmp_path / "image"),
+        bytes(file),
+        bytes(other) if how == "replaced" else None,
+        SECRET,
+        what,
+        ctypes.c_size_t(512),
+    )
+    expected = {"as it was": (0, ""), "replaced": (errno.ESTALE, str(file))}
+    assert (code, what.value.decode()) == expected[how]
 
 
 @settings(max_examples=rounds(30, 300))  # each one waits for the disk
