@@ -35,10 +35,12 @@ from typing import Any, NamedTuple
 
 from ..core.errors import ManapyError, why
 from ..core.proc import boot_id, start_of
+from ..core.units import ago
 
 BEAT = 3.0
 STALE = 20.0
 LOOK = 0.1  # seconds between looks
+SILENT = 60.0  # by two clocks: more than STALE by as much as clocks usually differ
 
 
 class BusyError(ManapyError):
@@ -224,16 +226,41 @@ class Lock:
         self._looked = now
         with contextlib.suppress(ValueError, KeyError, TypeError):
             holder = json.loads(found.words)
-            if (holder["host"], holder["boot"]) == (socket.gethostname(), boot_id()):
-                return has_flock and start_of(int(holder["pid"])) != holder["start"]
+            if _is_here(holder):
+                return has_flock and _has_ended(holder)
             return now - self._since > STALE
         return has_flock and now - self._since > STALE
 
     def _holder(self) -> str:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            holder = json.loads(self._files.highest().words)
-            return (
-                f" (process {holder['pid']} on {holder['host']}, since "
-                f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(holder['since']))})"
-            )
+            return f" ({_described(json.loads(self._files.highest().words))})"
         return ""
+
+
+def _is_here(holder: dict[str, Any]) -> bool:
+    """Is it a process of this host?"""
+    return (holder["host"], holder["boot"]) == (socket.gethostname(), boot_id())
+
+
+def _has_ended(holder: dict[str, Any]) -> bool:
+    """Has a process of this host ended?"""
+    return bool(start_of(int(holder["pid"])) != holder["start"])
+
+
+def _described(holder: dict[str, Any]) -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
+    return f"process {holder['pid']} on {holder['host']}, since {since}"
+
+
+def gone(path: Path) -> str:
+    """What has become of the last holder, if it is gone: a phrase; else empty. This is one look, which changes nothing:
+    so a holder on another host is judged by the clocks of the file server and of this host."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        found = _Files(path).highest()
+        holder = json.loads(found.words)
+        if found.free or (_is_here(holder) and _has_ended(holder)):
+            return f"its manapy has ended ({_described(holder)})"
+        silent = time.time() - found.touched / 1e9
+        if not _is_here(holder) and silent > SILENT:
+            return f"its manapy has given no sign of life for {ago(silent)} ({_described(holder)})"
+    return ""

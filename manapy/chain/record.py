@@ -3,6 +3,7 @@
     manapy-chain-<id>/
       chain.json       what runs and how
       history.jsonl    one event per line, appended; the only memory between attempts
+      supervisor.lock  held by the supervisor (lock.py)
       step-001/ ...    job directory of each manapy-launch in the user's script (or where its --dir says)
 
 Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
@@ -58,6 +59,7 @@ from ..core.files import reading, replace_file, those_with, write_record
 from .lock import Lock
 
 FORMAT = 1
+SUPERVISOR_LOCK = "supervisor.lock"
 AGAIN = 0.5  # seconds between attempts to write events
 LOCK_WAIT = 300.0  # seconds; another step may read the headers of many images under the lock
 Event = dict[str, Any]

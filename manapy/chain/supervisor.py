@@ -20,7 +20,7 @@ from ..core.errors import ManapyError, why
 from . import policy, steps
 from .attempt import Attempt, Outcome, Policy, Watch
 from .lock import BusyError, Lock
-from .record import Chain
+from .record import SUPERVISOR_LOCK, Chain
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 FORCED = "--force: one more attempt in any case"  # in the history
@@ -40,7 +40,7 @@ class Supervisor:
         self.how = how
         self.limits = limits
         self.say = say
-        self._lock = Lock(chain.dir / "supervisor.lock")
+        self._lock = Lock(chain.dir / SUPERVISOR_LOCK)
         self._patience, self._taken = LOCK_WAIT, False
         if at_once:
             self.take()

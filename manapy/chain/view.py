@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import ManapyError
-from . import policy, steps, timing
-from .record import Chain
+from . import lock, policy, steps, timing
+from .record import SUPERVISOR_LOCK, Chain
 
 TAIL = 4096  # bytes of the output in which its last line is looked for
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")  # ECMA-48
@@ -107,7 +107,9 @@ def state(chain: Chain) -> str:
         )
     if not chain.attempts():
         return "not begun yet"
-    return "between two attempts" if chain.events("end", chain.attempts()) else "running"
+    if chain.events("end", chain.attempts()):
+        return "between two attempts"
+    return "running" + (f", but {gone}" if (gone := lock.gone(chain.dir / SUPERVISOR_LOCK)) else "")
 
 
 def last_words(chain: Chain) -> str:

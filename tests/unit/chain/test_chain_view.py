@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import sys
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from histories import History
 from manapy import cli
 from manapy.chain import record, timing, view
+from manapy.chain.lock import Lock
 from manapy.cli.watch import status_watch
 from manapy.core.errors import ManapyError
 
@@ -89,6 +92,33 @@ def test_state(history: History) -> None:
     history.note("finished", code=3)
     assert view.state(history.chain) == "finished with exit code 3"
     assert view.summary(history.chain)["deadline"] is None
+
+
+def test_state_of_a_chain_whose_manapy_is_gone(history: History) -> None:
+    """Killed, ended, or on a host that has crashed. A living one touches its file."""
+    history.begin()
+    path = history.chain.dir / record.SUPERVISOR_LOCK
+    held = Lock(path)
+    held.acquire(1)
+    assert view.state(history.chain) == "running"
+    held.close()
+    file = path.with_name(f"{path.name}.holder.1")
+    since = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    mine = rf"process {os.getpid()} on {socket.gethostname()}, {since}"
+    assert re.fullmatch(rf"running, but its manapy has ended \({mine}\)", view.state(history.chain))
+    file.chmod(0o600)
+    assert view.state(history.chain) == "running"
+    words = json.loads(file.read_text())
+    file.write_text(json.dumps(words | {"start": 1}))
+    assert re.fullmatch(rf"running, but its manapy has ended \({mine}\)", view.state(history.chain))
+    file.write_text(json.dumps(words | {"host": "node7"}))
+    assert view.state(history.chain) == "running"
+    os.utime(file, (time.time() - 300, time.time() - 300))
+    there = rf"process {os.getpid()} on node7, {since}"
+    said = rf"running, but its manapy has given no sign of life for 5 min \({there}\)"
+    assert re.fullmatch(said, view.state(history.chain))
+    history.end("lost")
+    assert view.state(history.chain) == "between two attempts"
 
 
 def test_picture(story: History, tmp_path: Path) -> None:
