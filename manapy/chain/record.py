@@ -212,8 +212,11 @@ def is_chain(directory: Path) -> bool:
 
 
 def chains_in(directory: Path) -> list[Path]:
-    """The directories of chains directly inside a directory."""
-    return those_with("chain.json", directory.iterdir())
+    """The directories of chains directly inside a directory; none if it cannot be looked at. In the directory of a job
+    array, and in that of its chain, these are the chains of its tasks."""
+    with contextlib.suppress(OSError):
+        return those_with("chain.json", directory.iterdir())
+    return []
 
 
 def read(directory: Path) -> Chain:
@@ -251,6 +254,8 @@ def find(which: str | None) -> Chain:
     if which is not None:
         if (directory := known.find(which, is_chain)) is not None:
             return read(directory)
+        if inside := chains_in(Path(which)):
+            raise ManapyError(f"{which}: no chain, but some are in it: name one, such as {min(inside)}")
         raise ManapyError(
             f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make "
             "one)"

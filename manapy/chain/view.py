@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import ManapyError
 from . import lock, policy, steps, timing
-from .record import SUPERVISOR_LOCK, Chain
+from .record import SUPERVISOR_LOCK, Chain, chains_in
 
 TAIL = 4096  # bytes of the output in which its last line is looked for
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")  # ECMA-48
@@ -106,7 +106,8 @@ def state(chain: Chain) -> str:
             f"finished with exit code {over['code']}" if over["event"] == "finished" else f"stopped: {over['reason']}"
         )
     if not chain.attempts():
-        return "not begun yet"
+        tasks = chains_in(chain.dir)
+        return f"a job array: each task has a chain of its own, such as {min(tasks)}" if tasks else "not begun yet"
     if chain.events("end", chain.attempts()):
         return "between two attempts"
     return "running" + (f", but {gone}" if (gone := lock.gone(chain.dir / SUPERVISOR_LOCK)) else "")

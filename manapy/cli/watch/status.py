@@ -81,6 +81,6 @@ def _named(which: str | None) -> Chain | Job:
     try:
         return naming.job(which)
     except JobError:
-        if which is None and record.chains_in(Path()):
-            return record.find(None)
+        if record.chains_in(Path(which or "")):
+            return record.find(which)
         raise

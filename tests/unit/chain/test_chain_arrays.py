@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm
+from manapy import cli
 from manapy.chain import batch
 
 TASK = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_MAX": "100"}
@@ -47,6 +48,27 @@ def test_task_of_an_array(task: None, tmp_path: Path, plain: bool) -> None:
     ]
     again = batch.open_in_job(None if plain else directory, command, [], "chain")
     assert again.record == chain.record
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("command", ["status", "history"])
+def test_the_whole_array(
+    task: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, plain: bool
+) -> None:
+    """A line names the chain of a task."""
+    directory = tmp_path / "manapy-chain-17"
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    if not plain:
+        batch.prepare(directory, SCRIPT, [], [], [], "chain")
+    batch.open_in_job(None if plain else directory, [str(tmp_path / "job.sh")], [], "chain")
+    assert cli.main([command, str(directory)]) == (1 if plain else 0)
+    said = capsys.readouterr()
+    if plain:
+        some = f"no chain, but some are in it: name one, such as {directory}/task-2"
+        assert (said.out, said.err) == ("", f"manapy: {directory}: {some}\n")
+    else:
+        own = f"a job array: each task has a chain of its own, such as {directory}/task-2"
+        assert said.out.splitlines()[0] in (f"{directory}: {own}", f"chain {directory}: {own}") and not said.err
 
 
 def test_job_that_is_no_array(task: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
