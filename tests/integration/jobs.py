@@ -33,6 +33,7 @@ from waiting import looks
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 WHOSE = "MANAPY_TEST_JOB"  # set to the job's folder in the environment of all processes of a job
+OF_MPI = re.compile(r"/dev/shm/(?:mpich_|vader_segment|sm_segment)\S+$", re.M)  # MPICH's and Open MPI's
 T = TypeVar("T")
 PATIENCE = 120.0  # seconds to wait for anything: machines for tests are slow
 
@@ -118,6 +119,7 @@ class Job:
     killed: int = 0  # process id of the coordinator of the ranks that were killed last
     go: Path | None = None  # the file for which a held program waits
     held: float = math.inf  # at this step
+    left: set[Path] = field(default_factory=set)  # what the MPI library of killed ranks has left in /dev/shm
 
     @property
     def dir(self) -> Path:
@@ -293,6 +295,7 @@ class Job:
         self._wait_if_restarted()
         assert self.process is not None
         pids, self.killed = [*self.pids(), *descendants(self.process.pid)], int(self.status()["pid"])
+        self.left |= _shared_memory(pids)
         for pid in [self.process.pid, *pids]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -302,14 +305,27 @@ class Job:
             time.sleep(0.01)
 
     def end(self) -> None:
-        """End all processes of this job that still run, also on emulated nodes and after mpirun has ended. For the end
-        of a test."""
+        """End all processes of this job that still run, also on emulated nodes and after mpirun has ended, and remove
+        the shared memory of those that were killed. For the end of a test."""
         while pids := _of(self.where):  # again, because processes may have been started meanwhile
+            self.left |= _shared_memory(pids)
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
+        for file in self.left:
+            file.unlink(missing_ok=True)
+
+
+def _shared_memory(pids: Sequence[int]) -> set[Path]:
+    """The files in /dev/shm that the MPI library of these processes has mapped. It removes them at the end of a rank,
+    but not if that is killed."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            found |= set(OF_MPI.findall(Path(f"/proc/{pid}/maps").read_text()))
+    return {Path(name) for name in found}
 
 
 def _of(where: Path) -> list[int]:

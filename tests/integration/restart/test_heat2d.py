@@ -65,6 +65,18 @@ def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, rest
     residuals(job)
 
 
+def test_what_killed_ranks_leave(make_job: Callable[..., Job]) -> None:
+    """The MPI library's shared memory remains in /dev/shm. The end of the test's job removes it."""
+    job = make_job(2)
+    solve(job)
+    job.wait_for(after(1))
+    job.kill()
+    left = set(job.left)
+    assert left and all(file.exists() for file in left)
+    job.end()
+    assert not any(file.exists() for file in left)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> None:
