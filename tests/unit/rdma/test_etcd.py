@@ -109,7 +109,7 @@ def two_hosts(agent: Start, program: Run, url: str) -> None:
 def test_cluster_is_there_without_its_leader(three: Cluster, agent: Start, program: Run) -> None:
     """The cluster works again in less than 30 s. No key is lost, the keys of living programs live beyond the ttl, and
     new ones can be written."""
-    host, other = (agent(name, "--ttl=5s", url=f"etcd://{three.endpoints}", job="ha") for name in ("a", "b"))
+    host, other, dead = (agent(name, "--ttl=5s", url=f"etcd://{three.endpoints}", job="ha") for name in ("a", "b", "c"))
     a, b = program(host), program(other)
     for i in range(10):
         a.put(f"k{i}", b"v")
@@ -118,7 +118,9 @@ def test_cluster_is_there_without_its_leader(three: Cluster, agent: Start, progr
     three.kill(leader)
     until(lambda: a("put", "new", b"1") == (0, ""), "a put without the old leader")
     until(lambda: b("get", "new")[0] == 1, "a get without the old leader")
-    time.sleep(12)  # longer than the ttl, also if the new leader has granted it once more
+    program(dead).put("dead", b"v")
+    dead.kill(signal.SIGKILL)
+    until(lambda: b.get("dead") is None, "the end of keys that nobody keeps, which the new leader has granted last")
     assert [b.get(f"k{i}") for i in range(10)] == [b"v"] * 10
     assert host.status()["trouble"] is None
 
