@@ -236,20 +236,17 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
 /* Called for a thread that sleeps here or at the border (cross.c) while a checkpoint is pending. MPI libraries make
  * progress only in calls. A message (also one of a collective that other ranks are still in) may be half sent here, or
  * another rank's flush may wait for a put that this process must carry out; even a freeze waits for that. So this gives
- * the library a chance from time to time. It doesn't use MPI_COMM_SELF, because the library would then only look inside
- * this process. A probe that found a message would stop there, too, so an internal message that nobody receives must
- * not be found. With in_lower = 0. Called seldom, and never on the way to a decision. It probes many times: a
- * flush may wait for 100 000 puts, and each probe carries out only a few of them. */
+ * the library a chance from time to time. With in_lower = 0. Called seldom, and never on the way to a decision. It
+ * probes many times: a flush may wait for 100 000 puts, and each probe carries out only a few of them. */
 enum { PROGRESS_MS = 20, PROBES = 1024 };
 static void make_progress(mpy_thread_t *t, uint32_t wake) {
-    int flag;
     if (!mpy_mpi_is_up(MPY_UPPER)) return;
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {
         mpy_hook_in(t);
         for (int left = PROBES; left > 0 && mpy_private_comm != MPI_COMM_NULL && CLOCK->wake == wake; left--)
-            MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPY_TAG_NOBODY, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
+            mpy_real_progress();
         mpy_hook_out(t);
     }
     t->in_lower = 0;

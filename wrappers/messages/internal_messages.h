@@ -42,4 +42,12 @@ MPY_HIDDEN bool mpy_internal_messages_take(int tag, void (*deliver)(mpy_internal
 MPY_HIDDEN bool mpy_internal_messages_take_locked(int tag, void (*deliver)(mpy_internal_message_t *l), int *rc);
 extern MPY_HIDDEN uint64_t *mpy_internal_messages_sent, *mpy_internal_messages_received; /* by world rank */
 
+/* Lets the real library carry out what other calls have begun. It doesn't use MPI_COMM_SELF, because the library would
+ * then only look inside this process. A probe that found a message would stop there, too, so an internal message that
+ * nobody receives must not be found. */
+static inline void mpy_real_progress(void) {
+    int flag;
+    MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPY_TAG_NOBODY, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
+}
+
 #endif

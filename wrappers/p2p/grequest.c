@@ -12,6 +12,7 @@
 #include "request.h"
 #include "environment/errors.h"
 #include "environment/outside.h"
+#include "messages/internal_messages.h"
 
 enum { COMPLETED = 1, FREED = 2 };
 
@@ -53,7 +54,9 @@ static bool is_completed(const grequest_t *g) { return __atomic_load_n(&g->state
 
 static bool poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
-    return is_completed(r->more);
+    if (is_completed(r->more)) return true;
+    mpy_real_progress(); /* what completes it may wait for another rank, and that one for a message of ours */
+    return false;
 }
 
 static int query(mpy_thread_t *t, mpy_request_t *r, MPI_Status *status) {

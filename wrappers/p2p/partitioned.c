@@ -123,7 +123,10 @@ static void unlock(bool own) {
 static bool send_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
     const partitioned_t *p = r->more;
-    if (!__atomic_load_n(&p->sent, __ATOMIC_ACQUIRE)) return false;
+    if (!__atomic_load_n(&p->sent, __ATOMIC_ACQUIRE)) {
+        mpy_real_progress(); /* as for a generalized request: a thread of the program makes the partitions */
+        return false;
+    }
     bool own = lock(r);
     mpy_internal_messages_reap();
     bool done = p->under_way <= 1;

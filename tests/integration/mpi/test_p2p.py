@@ -89,3 +89,10 @@ def test_what_is_not_cancelled(make_job: Callable[..., Job], c_program: Callable
     job = make_job(2)
     job.start(c_program(PROGRAMS / "mpi/cancelled.c"))
     assert oks(job.finish()) == job.ranks
+
+
+def test_waits_make_progress(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """The messages of a rank go on while it waits for something that isn't a message."""
+    job = make_job(2)
+    job.start(c_program(PROGRAMS / "mpi/progress.c"), job.where / "received")
+    assert oks(job.finish()) == job.ranks
