@@ -11,6 +11,8 @@
 #include "environment/errors.h"
 #include "tools/trace.h"
 
+enum { TAG_ALWAYS = 32767 }; /* MPI_TAG_UB is at least this */
+
 typedef struct half {
     const void *buf;
     MPI_Count count;
@@ -42,13 +44,27 @@ static void retract(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, int *
     mpy_count_blocking(th, c, source, s, rc);
 }
 
+/* In the lower half: looks for wrong arguments of the send, before the receive may take a message. The real library
+ * checks all that are not plainly right. */
+static int check_send(const mpy_comm_t *c, const half_t *send) {
+    int n = c->remote_size != 0 ? c->remote_size : c->size, request;
+    bool reachable = (send->peer >= 0 && send->peer < n) || send->peer == MPI_PROC_NULL;
+    if (MPY_LIKELY(reachable && send->tag >= 0 && send->tag <= TAG_ALWAYS && send->count >= 0 &&
+                   send->buf != NULL && mpy_is_builtin(send->datatype)))
+        return MPI_SUCCESS;
+    int rc = MPY_REAL(Send_init_c)(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag,
+                                   c->obj.real, &request);
+    return rc ? rc : MPY_REAL(Request_free)(&request);
+}
+
 /* In the lower half: completes both operations. */
 static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv,
                     MPI_Status *s) {
-    int rc, recv_rc = MPI_SUCCESS, send_rc = MPI_SUCCESS, received = 0, sent = 0, real_recv = MPI_REQUEST_NULL,
-            real_send;
+    int rc = check_send(c, send), recv_rc = MPI_SUCCESS, send_rc = MPI_SUCCESS, received = 0, sent = 0,
+        real_recv = MPI_REQUEST_NULL, real_send;
     uint32_t spins = 0;
 
+    if (MPY_UNLIKELY(rc != MPI_SUCCESS)) return rc;
     if (MPY_UNLIKELY(mpy_store_count != 0) &&
         mpy_store_receive(t, (void *)recv->buf, recv->count, mpy_real_datatype(recv->datatype), recv->peer, recv->tag,
                           c, s, &recv_rc)) {
@@ -196,8 +212,9 @@ static const mpy_request_family_t family_sendrecv = {
 static int begin(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv,
                  mpy_request_t *r) {
     sending_t *sending = r->more;
-    int type = mpy_real_datatype(recv->datatype), rc;
+    int type = mpy_real_datatype(recv->datatype), rc = check_send(c, send);
     MPI_Status probed;
+    if (rc) return rc;
     bool stored = MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, recv->peer, recv->tag, &probed);
     if (!stored &&
         (rc = mpy_real_irecv((void *)recv->buf, recv->count, type, recv->peer, recv->tag, c->obj.real, &r->real)))

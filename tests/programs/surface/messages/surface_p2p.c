@@ -333,6 +333,25 @@ static void one_of_several_fails(void) {
     }
 }
 
+/* With an invalid send they receive nothing. */
+static void refused_exchanges(int big) {
+    int one = rank, got = -1, flag;
+    MPI_Status status;
+    MPI_Request request;
+    MPI_Isend(&one, 1, MPI_INT, rank, 9, lenient, &request);
+    MPI_Probe(rank, 9, lenient, &status);
+    REFUSED(MPI_ERR_RANK, MPI_Sendrecv, &one, 1, MPI_INT, RANKS, 9, &got, 1, MPI_INT, rank, 9, lenient, &status);
+    REFUSED(MPI_ERR_TAG, MPI_Sendrecv, &one, 1, MPI_INT, rank, -5, &got, 1, MPI_INT, rank, 9, lenient, &status);
+    REFUSED(MPI_ERR_TYPE, MPI_Sendrecv, &one, 1, MPI_DATATYPE_NULL, rank, 9, &got, 1, MPI_INT, rank, 9, lenient,
+            &status);
+    REFUSED(MPI_ERR_RANK, MPI_Sendrecv_replace, &got, 1, MPI_INT, RANKS, 9, rank, 9, lenient, &status);
+    MPI_Iprobe(rank, 9, lenient, &flag, &status);
+    CHECK(flag && got == -1);
+    if (flag) MPI_Recv(&got, 1, MPI_INT, rank, 9, lenient, &status);
+    MPI_Wait(&request, &status);
+    CHECK(got == rank);
+}
+
 static void refused_check(void) {
     int data[2] = {rank, -1}, flag, n;
     MPI_Status status;
@@ -354,6 +373,7 @@ static void refused_check(void) {
         REFUSED(MPI_ERR_RANK, MPI_Sendrecv_replace, data, 1, MPI_INT, left, 0, RANKS, 0, lenient, &status);
         REFUSED(MPI_ERR_RANK, MPI_Isendrecv, data, 1, MPI_INT, RANKS, 0, data, 1, MPI_INT, left, 0, lenient, &request);
         REFUSED(MPI_ERR_REQUEST, MPI_Mrecv, data, 1, MPI_INT, &(MPI_Message){MPI_MESSAGE_NULL}, &status);
+        refused_exchanges(big);
         CHECK(!FORM(big, MPI_Send, data, 2, MPI_INT, right, 8, lenient));
         REFUSED(MPI_ERR_TRUNCATE, MPI_Recv, &n, 1, MPI_INT, left, 8, lenient, &status);
     }
