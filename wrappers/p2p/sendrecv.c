@@ -213,9 +213,10 @@ static int begin(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const hal
                  mpy_request_t *r) {
     sending_t *sending = r->more;
     int type = mpy_real_datatype(recv->datatype), rc = check_send(c, send);
-    MPI_Status probed;
     if (rc) return rc;
-    bool stored = MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, recv->peer, recv->tag, &probed);
+    bool stored = MPY_UNLIKELY(mpy_store_count != 0) &&
+                  mpy_store_receive(t, (void *)recv->buf, recv->count, type, recv->peer, recv->tag, c, &r->status,
+                                    &r->error);
     if (!stored &&
         (rc = mpy_real_irecv((void *)recv->buf, recv->count, type, recv->peer, recv->tag, c->obj.real, &r->real)))
         return rc;
@@ -227,9 +228,6 @@ static int begin(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const hal
     }
     mpy_count_sent(th, c, send->peer);
     mpy_ssend_later(c, send->peer, send->tag);
-    if (stored &&
-        !mpy_store_receive(t, (void *)recv->buf, recv->count, type, recv->peer, recv->tag, c, &r->status, &r->error))
-        r->error = MPI_ERR_ARG; /* wrong arguments */
     return MPI_SUCCESS;
 }
 

@@ -96,3 +96,13 @@ def test_waits_make_progress(make_job: Callable[..., Job], c_program: Callable[[
     job = make_job(2)
     job.start(c_program(PROGRAMS / "mpi/progress.c"), job.where / "received")
     assert oks(job.finish()) == job.ranks
+
+
+def test_two_threads_receive_a_stored_message(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    job = make_job(2)
+    go = job.where / "go"
+    job.start(c_program(PROGRAMS / "mpi/stored_for_two.c"), go)
+    job.wait_for(lambda text: text.count("ready") == 2)
+    job.checkpoint()
+    go.touch()
+    assert oks(job.finish()) == job.ranks
