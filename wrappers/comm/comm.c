@@ -316,7 +316,7 @@ static int disconnect(mpy_thread_t *t, mpy_comm_t *c, int slot) {
     return rc;
 }
 
-/* Local, as in MPICH. MPI_Comm_disconnect from processes of the job is local, too. */
+/* Local, as in MPICH. MPI_Comm_disconnect from processes of the job is local, too, but for receivers of freed sends. */
 static int leave(mpy_thread_t *t, mpy_comm_t *c) {
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_ALONE);
     mpy_cross_in(t);
@@ -344,6 +344,7 @@ static int give_up(MPI_Comm *comm, int slot, const char *name) {
     void *buffer;
     MPI_Count size;
     mpy_buffer_detach(&c->buffer, &buffer, &size);
+    if (slot == MPY_FN_Comm_disconnect) mpy_p2p_comm_flush(c);
     rc = c->foreign ? disconnect(t, c, slot) : leave(t, c);
     if (rc != 0) return mpy_error(NULL, rc, name);
     *comm = MPI_COMM_NULL;

@@ -212,10 +212,16 @@ static int attach(place_t p, void *address, MPI_Count size, const char *name) {
     return MPI_SUCCESS;
 }
 
-/* ---- requests that are complete when no send of a buffer is in progress (more; NULL: of any buffer) ---- */
+/* ---- requests that are complete when no send of a buffer is in progress (more; NULL: of any buffer), or no orphaned
+ * send on a communicator ---- */
 
-static bool is_sent_from(const mpy_request_t *r, const mpy_buffer_t *b) {
-    return r->flags & MPY_RF_BSEND && (b == NULL || r->more == b);
+static const mpy_request_family_t flushing, leaving;
+
+static bool waits_for(const mpy_request_t *flush, const mpy_request_t *r) {
+    if (flush->family == &flushing) return r->flags & MPY_RF_BSEND && (flush->more == NULL || r->more == flush->more);
+    if (r->comm != flush->comm) return false;
+    return r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND ||
+           (r->kind == MPY_REQ_SENDRECV && !mpy_sendrecv_sent(r));
 }
 
 /* An orphan's is called with the lock, by mpy_orphan_reap. */
@@ -226,7 +232,7 @@ static bool flush_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
         mpy_lock(&mpy_p2p_lock);
     }
     const mpy_request_t *send = orphans;
-    while (send != NULL && !is_sent_from(send, r->more)) send = send->next;
+    while (send != NULL && !waits_for(r, send)) send = send->next;
     if (!orphan) mpy_unlock(&mpy_p2p_lock);
     return send == NULL;
 }
@@ -241,12 +247,14 @@ static void flush_release(mpy_request_t *r) {
 static void flush_peers(struct mpy_wait_peers *p, const mpy_request_t *r) {
     mpy_lock(&mpy_p2p_lock);
     for (const mpy_request_t *send = orphans; send != NULL; send = send->next)
-        if (is_sent_from(send, r->more)) mpy_wait_peer(p, send, send->peer);
+        if (waits_for(r, send)) mpy_wait_peer(p, send, send->peer);
     mpy_unlock(&mpy_p2p_lock);
 }
 
 static const mpy_request_family_t flushing = {
     .name = "buffer flush", .poke = flush_poke, .release = flush_release, .peers = flush_peers};
+static const mpy_request_family_t leaving = {
+    .name = "end of the sends on a communicator", .poke = flush_poke, .peers = flush_peers};
 
 static mpy_request_t *flush_request(mpy_p2p_thread_t *th, mpy_comm_t *c, mpy_buffer_t *b) {
     if (b != NULL) {
@@ -257,13 +265,14 @@ static mpy_request_t *flush_request(mpy_p2p_thread_t *th, mpy_comm_t *c, mpy_buf
     return mpy_request_of_family(th, &flushing, MPY_REQ_FAMILY, c, b);
 }
 
-/* Waits until no buffered send of `b` is in progress. NULL: of any buffer. */
-static void flush(mpy_buffer_t *b) {
+/* Waits until no orphaned send on `c` is in progress. NULL: no buffered send of `b`; b NULL, too: of any buffer. */
+static void wait_for_sends(mpy_comm_t *c, mpy_buffer_t *b) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_cross_in(t);
     if (!mpy_orphan_reap(th)) {
-        mpy_request_t *r = flush_request(th, mpy_world, b);
+        mpy_request_t *r = c != NULL ? mpy_request_of_family(th, &leaving, MPY_REQ_FAMILY, c, NULL)
+                                     : flush_request(th, mpy_world, b);
         mpy_wait_t w = {.handles = &r->handle, .n = 1, .mode = MPY_WAIT_ALL};
         while (!mpy_request_poke(th, r)) mpy_wait_round(t, &w);
         mpy_request_release(th, r);
@@ -271,6 +280,9 @@ static void flush(mpy_buffer_t *b) {
     mpy_cross_out(t);
     mpy_p2p_done(t, th);
 }
+static void flush(mpy_buffer_t *b) { wait_for_sends(NULL, b); }
+
+void mpy_p2p_comm_flush(mpy_comm_t *c) { wait_for_sends(c, NULL); }
 
 void mpy_p2p_flush(void) {
     mpy_thread_t *t = mpy_self();

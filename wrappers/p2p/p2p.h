@@ -39,6 +39,8 @@ MPY_HIDDEN int mpy_p2p_init(void);
 /* For MPI_Finalize. flush: first, before the call is counted (upper TLS); waits for the receivers of buffered sends.
  * finalize: later, inside the crossing. */
 MPY_HIDDEN void mpy_p2p_flush(void);
+/* For MPI_Comm_disconnect: waits for the sends on the communicator that the program has freed (upper TLS). */
+MPY_HIDDEN void mpy_p2p_comm_flush(mpy_comm_t *c);
 MPY_HIDDEN void mpy_p2p_finalize(void);
 MPY_HIDDEN void mpy_partitioned_comm_free(const mpy_comm_t *comm);
 

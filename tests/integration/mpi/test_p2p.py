@@ -106,3 +106,9 @@ def test_two_threads_receive_a_stored_message(make_job: Callable[..., Job], c_pr
     job.checkpoint()
     go.touch()
     assert oks(job.finish()) == job.ranks
+
+
+def test_disconnecting_waits_for_freed_sends(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    job = make_job(2)
+    job.start(c_program(PROGRAMS / "mpi/disconnected.c"))
+    assert oks(job.finish()) == job.ranks
