@@ -122,14 +122,23 @@ static bool poke_slots(mpy_p2p_thread_t *th, bool *all_done) {
         mpy_request_t *r = mpy_request_at(i);
         if (r->kind == MPY_REQ_FREE || r->kind == MPY_REQ_MESSAGE) continue;
         if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_SYNC | MPY_RF_NEVER)) continue;
-        if (mpy_request_poke(th, r)) {
+        if (mpy_request_poke(th, r))
             moved = true;
-            if (r->error) MPY_REAL(Error_class)(r->error, &r->error);
-        } else if (!may_stay_open(r)) {
+        else if (!may_stay_open(r))
             *all_done = false;
-        }
     }
     return moved;
+}
+
+/* Invariant 4: errors of requests that a completion call or the drain has finished, and of finished sends whose receive
+ * is open. (What a callback of the program returns is no code of the library.) */
+static void keep_classes(void) {
+    for (uint32_t i = 0; i < mpy_request_limit; i++) {
+        mpy_request_t *r = mpy_request_at(i);
+        bool has_error = r->kind == MPY_REQ_SENDRECV || (r->kind != MPY_REQ_FREE && r->flags & MPY_RF_COMPLETE);
+        bool from_program = r->flags & MPY_RF_FAMILY && r->family->query != NULL;
+        if (has_error && !from_program && r->error) MPY_REAL(Error_class)(r->error, &r->error);
+    }
 }
 
 /* Counts a message that was taken after a probe. Its status may be marked as cancelled: Intel MPI's probes do that. */
@@ -456,6 +465,7 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
     rc = empty_network(&effort, mine, all);
     bool all_empty = !rc && all->failed == 0 && all->open == 0;
     if (!rc && all->ssends > 0) rc = settle_ssends(size);
+    keep_classes();
     if (!effort.failed && (rc || !all_empty)) {
         effort.failed = true;
         mpy_text_format(error, n, "another rank could not empty the network");

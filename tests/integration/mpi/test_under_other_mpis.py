@@ -195,6 +195,16 @@ def test_windows_of_one_process(
     through_restart(job, c_program(PROGRAMS / "mpi/lone_windows.c"), second)
 
 
+@pytest.mark.parametrize("second", [MPICH, OPEN_MPI_4], ids=name_of)
+def test_an_error_before_the_checkpoint(
+    make_job: Callable[..., Job], c_program: Callable[[Path], Path], second: Launcher
+) -> None:
+    """Codes of the first library are not known to the second one."""
+    second.skip_if_missing()
+    job = job_under(MPICH, make_job, 2)
+    through_restart(job, c_program(PROGRAMS / "mpi/failed_before.c"), second)
+
+
 def test_created_window_of_one_process(make_job: Callable[..., Job], tmp_path: Path) -> None:
     """Open MPI 4.1 can't rebuild it. The checkpoint can still be used."""
     text = f"""
