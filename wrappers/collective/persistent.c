@@ -255,6 +255,9 @@ static void traced(const mpy_request_t *r, mpy_trace_call_t *call) {
 static void release(mpy_request_t *r) {
     persistent_t *p = r->more;
     if (p->real != MPI_REQUEST_NULL) MPY_REAL(Request_free)(&p->real);
+    /* The addresses of its buffers remain arguments of the X_init, which does not use what is there. */
+    if (p->fold != NULL) mpy_fold_destroy(p->fold);
+    p->fold = NULL;
     mpy_lock(&mpy_objects_lock);
     p->retired = true;
     bool gone = mpy_comm_gone(p->comm); /* a connection that was given up */

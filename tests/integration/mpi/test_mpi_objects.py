@@ -64,3 +64,7 @@ def test_under_another_version(make_job: Callable[..., Job], program: Path, firs
 
 def test_freed_partitioned_requests(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     through_restart(make_job(2), c_program(PROGRAMS / "mpi/freed_partitioned.c"))
+
+
+def test_freed_persistent_reductions(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    through_restart(make_job(2), c_program(PROGRAMS / "mpi/freed_reductions.c"))
