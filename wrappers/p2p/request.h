@@ -419,7 +419,7 @@ static inline void mpy_p2p_done(mpy_thread_t *t, mpy_p2p_thread_t *th) {
 }
 
 /* ---- real calls with the small or the big-count form; in the lower half ---- */
-#define MPY_SMALL(count) ((count) <= 2147483647L)
+#define MPY_SMALL(count) ((count) == (int)(count))
 
 static inline int mpy_real_irecv(void *buf, MPI_Count count, int datatype, int source, int tag, int real_comm,
                                  int *real) {
