@@ -38,6 +38,7 @@ static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *ou
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int active = 0, finished = 0, rc = MPI_SUCCESS;
+    const mpy_comm_t *comm = NULL;
 
     mpy_cross_in(t);
     for (int i = 0; i < n && !rc; i++) {
@@ -50,6 +51,7 @@ static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *ou
             mpy_status_empty(status);
         else
             rc = get_status(t, th, r, &done, status);
+        if (rc) comm = mpy_request_comm(r);
         if (!done) continue;
         if (what == ANY || what == SOME) indices[what == ANY ? 0 : finished] = i;
         finished++;
@@ -71,7 +73,7 @@ static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *ou
         mpy_wait_t w = {.handles = handles, .n = n, .mode = what == ANY || what == SOME ? MPY_WAIT_ANY : MPY_WAIT_ALL};
         mpy_poll_failed(t, th, &w);
     }
-    return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, name);
+    return rc == MPI_SUCCESS ? rc : mpy_error(comm, rc, name);
 }
 
 MPY_API int PMPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status) {

@@ -519,7 +519,7 @@ static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handle
         if (!mpy_request_ready(t, th, r)) continue;
         mpy_request_tell(t, r, true);
         if (r->error) {
-            *comm = mpy_request_comm(r);
+            if (*comm == NULL) *comm = mpy_request_comm(r);
             *rc = MPI_ERR_IN_STATUS;
         }
         MPI_Status *s = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[k];
@@ -552,9 +552,10 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
         while (*outcount == 0 && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int k = 0; k < *outcount; k++) { /* MPI_UNDEFINED is negative */
             int i = indices[k];
-            if (rc && comm == NULL) comm = mpy_request_comm(g.slots[i]);
+            int error = error_of(&g, k, rc);
+            if (error && comm == NULL) comm = mpy_request_comm(g.slots[i]);
             mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, k), rc);
-            retire(th, g.slots[i], &handles[i], g.statuses + k, error_of(&g, k, rc));
+            retire(th, g.slots[i], &handles[i], g.statuses + k, error);
         }
         done = *outcount != 0 || rc;
     }

@@ -112,3 +112,9 @@ def test_disconnecting_waits_for_freed_sends(make_job: Callable[..., Job], c_pro
     job = make_job(2)
     job.start(c_program(PROGRAMS / "mpi/disconnected.c"))
     assert oks(job.finish()) == job.ranks
+
+
+def test_whose_error_handler(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    job = make_job(1)
+    job.start(c_program(PROGRAMS / "mpi/whose_handler.c"))
+    assert oks(job.finish()) == job.ranks
