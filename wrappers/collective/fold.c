@@ -525,6 +525,19 @@ static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_f
     return rc == 0 ? rc : mpy_error(c, rc, a->name);
 }
 
+/* ---- with processes outside the job ---- */
+
+static void release_op(mpy_request_t *r) { mpy_object_unref(MPY_OP, r->more); }
+static const mpy_request_family_t outside = {.name = "reduction outside the job", .release = release_op};
+
+mpy_request_t *mpy_reduction_outside(mpy_p2p_thread_t *th, int real, mpy_comm_t *c, int op) {
+    mpy_object_t *kept = mpy_lookup(MPY_OP, op);
+    mpy_object_ref(kept);
+    mpy_request_t *r = mpy_request_of_family(th, &outside, MPY_REQ_OTHER, c, kept);
+    r->real = real;
+    return r;
+}
+
 /* ---- persistent ---- */
 
 static int init(const mpy_reduction_t *a, mpy_fold_t *f, MPI_Request *request) {

@@ -32,8 +32,23 @@ typedef struct mpy_reduction {
     int datatype, op, root, comm, info;
 } mpy_reduction_t;
 
+/* Is a reduction with this operation made here? Not with processes outside the job, which take part in the real
+ * collective only: meanwhile no checkpoint is possible, so the library may call the program's function in any call. */
+static inline bool mpy_folds(int comm, int op) {
+    if (MPY_LIKELY(mpy_is_builtin(op)) || mpy_lookup(MPY_OP, op) == NULL) return false;
+    const mpy_comm_t *c = mpy_comm(comm);
+    return c == NULL || !c->foreign;
+}
+
 /* `op` is a live handle. The call has not been counted yet. */
 MPY_HIDDEN int mpy_fold(const mpy_reduction_t *a, MPI_Request *request);
+
+/* The request of a reduction that the real library makes; in the lower half. outside: with an operation of the program,
+ * which is kept until the request is complete. */
+MPY_HIDDEN mpy_request_t *mpy_reduction_outside(mpy_p2p_thread_t *th, int real, mpy_comm_t *c, int op);
+static inline mpy_request_t *mpy_reduction_request(mpy_p2p_thread_t *th, int real, mpy_comm_t *c, int op) {
+    return MPY_LIKELY(mpy_is_builtin(op)) ? mpy_request_other(th, real, c) : mpy_reduction_outside(th, real, c, op);
+}
 
 typedef struct mpy_fold mpy_fold_t;
 /* In the lower half: takes the contribution. */

@@ -4,9 +4,11 @@
  * Upper half; mpy_op_call runs with the lower TLS. No libc.
  *
  * Invariants
- *  1. A thunk belongs to one live operation; its code lies in the upper half, so its address survives a restart.
- *  2. The real library sees these operations in blocking calls only (fold.c does the other reductions), so that
- *     MPI_Op_free can free the real one at once. The object lives as long as reductions of fold.c refer to it.
+ *  1. A thunk belongs to one operation until nobody uses that; its code lies in the upper half, so its address survives
+ *     a restart.
+ *  2. The real library sees these operations in blocking calls, and in reductions with processes outside the job
+ *     (fold.c does the others). MPI_Op_free frees the real one at once. The object lives as long as a request refers to
+ *     it.
  */
 #include "op.h"
 #include "core/objects.h"
@@ -105,7 +107,6 @@ int PMPI_Op_free(MPI_Op *handle) {
     if (rc == 0) {
         if (op != NULL) {
             mpy_object_remove(MPY_OP, op->obj.handle);
-            by_thunk[op->thunk] = NULL;
             mpy_object_unref(MPY_OP, &op->obj);
         }
         *handle = MPI_OP_NULL;
@@ -114,12 +115,17 @@ int PMPI_Op_free(MPI_Op *handle) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Op_free");
 }
 
+void mpy_op_destroy(mpy_op_t *op) {
+    by_thunk[op->thunk] = NULL;
+    mpy_free(op, sizeof *op);
+}
+
 int mpy_op_rebuild(char *error, uint64_t n) {
     mpy_thread_t *t = &MPY_UPPER->threads[0];
     int rc = 0;
     mpy_hook_in(t);
     for (int i = 0; i < THUNKS && rc == 0; i++)
-        if (by_thunk[i] != NULL) rc = create_real(by_thunk[i]);
+        if (by_thunk[i] != NULL && mpy_lookup(MPY_OP, by_thunk[i]->obj.handle) != NULL) rc = create_real(by_thunk[i]);
     mpy_hook_out(t);
     if (rc == 0) return 0;
     mpy_text_format(error, n, "cannot rebuild a user-defined operation (MPI error %d)", rc);

@@ -18,6 +18,7 @@ typedef struct mpy_op {
 /* Calls the program's function. *count is an int, or an MPI_Count if the operation is `big`. With the upper TLS. */
 MPY_HIDDEN void mpy_op_apply(const mpy_op_t *op, void *in, void *inout, void *count, int *datatype);
 
+MPY_HIDDEN void mpy_op_destroy(mpy_op_t *op); /* mpy_object_unref calls it when nobody uses it */
 MPY_HIDDEN int mpy_op_rebuild(char *error, uint64_t n);
 
 #endif

@@ -19,8 +19,8 @@
  *  1. The list is in ascending order of identity. The records of one communicator are the same on all its members: an
  *     X_init that fails on its arguments leaves no record and isn't counted (invariant 6 of clock.c). Otherwise an
  *     X_init fails only for lack of memory.
- *  2. A record holds references to its communicator and datatypes, and copies of arrays and of the info: the program
- *     may free them all after the X_init.
+ *  2. A record holds references to its communicator, datatypes and operation, and copies of arrays and of the info: the
+ *     program may free them all after the X_init.
  */
 #include "twophase.h"
 #include "clock/clock.h"
@@ -57,6 +57,7 @@ typedef struct persistent {
     mpy_comm_t *comm;
     bool retired;
     mpy_fold_t *fold;
+    mpy_object_t *op; /* of the program */
     const mpy_persistent_call_t *call;
     kept_t arguments[MPY_ARGUMENTS];
 } persistent_t;
@@ -106,6 +107,7 @@ static void keep(persistent_t *p, const mpy_argument_t *given, int i) {
     mpy_argument_kind_t kind = p->call->arguments[i].kind;
     kept_t *k = &p->arguments[i];
     k->given = given[i];
+    if (kind == MPY_ARG_OP && (p->op = mpy_lookup(MPY_OP, (int)given[i].value)) != NULL) mpy_object_ref(p->op);
     if (kind == MPY_ARG_TYPE) {
         const int handle = (int)given[i].value;
         keep_types(k, &handle, 1);
@@ -150,6 +152,7 @@ static void destroy(persistent_t *p) {
         if (p->call->arguments[i].kind >= MPY_ARG_INTS && k->same == 0) mpy_free(k->given.pointer, k->bytes);
     }
     if (p->fold != NULL) mpy_fold_destroy(p->fold);
+    if (p->op != NULL) mpy_object_unref(MPY_OP, p->op);
     if (p->info != MPI_INFO_NULL) mpy_info_drop(p->info);
     __atomic_sub_fetch(&((mpy_comm_record_t *)p->comm)->persistent, 1, __ATOMIC_RELAXED);
     mpy_object_unref(MPY_COMM, &p->comm->obj);
@@ -205,6 +208,7 @@ static int make(persistent_t *p, int real_info) {
     for (int i = 0; i < p->call->n; i++) {
         const kept_t *k = &p->arguments[i];
         a[i] = k->same != 0 ? a[k->same - 1] : k->given;
+        if (p->call->arguments[i].kind == MPY_ARG_OP) a[i].value = mpy_real_op((int)k->given.value);
         if (p->call->arguments[i].kind == MPY_ARG_TYPE)
             a[i].value = k->types[0] != NULL ? k->types[0]->real : mpy_real_datatype((int)k->given.value);
         if (k->real_types == NULL) continue;

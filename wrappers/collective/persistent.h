@@ -19,6 +19,7 @@ enum { MPY_ARGUMENTS = 9 }; /* not counting communicator, info and request */
 typedef enum {
     MPY_ARG_PLAIN,  /* a buffer, a count, a predefined operation */
     MPY_ARG_ROOT,
+    MPY_ARG_OP,     /* an operation: of the program only with processes outside the job (fold.h) */
     MPY_ARG_TYPE,   /* a datatype */
     MPY_ARG_INTS,   /* arrays: of int, */
     MPY_ARG_COUNTS, /* MPI_Count or MPI_Aint, */

@@ -72,7 +72,7 @@ void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj) {
     }
     if (__atomic_sub_fetch(&obj->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     if (kind == MPY_DATATYPE) mpy_datatype_destroy((mpy_datatype_t *)obj);
-    if (kind == MPY_OP) mpy_free(obj, sizeof(mpy_op_t));
+    if (kind == MPY_OP) mpy_op_destroy((mpy_op_t *)obj);
 }
 
 /* ---- translation: predefined and null handles pass; anything unknown becomes 0, which is no valid kind in MPICH

@@ -108,9 +108,12 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
             lines += [f"    int *real_{a.name} = {own};"]
     lines += [f"    rc = {real_call(f, 'c->obj.real')};"]
     result = "mpy_request_keep(r, types, bytes)" if arrays else "r->handle"
+    made = "mpy_request_other(th, real_request, c)"
+    if f.argument("OP"):
+        made = "mpy_reduction_request(th, real_request, c, op)"
     lines += [
         "    if (MPY_LIKELY(rc == 0)) {",
-        "        mpy_request_t *r = mpy_request_other(th, real_request, c);",
+        f"        mpy_request_t *r = {made};",
         "        mpy_trace_posted(t, record, r);",
         f"        *request = {result};",
         "    }",
@@ -130,7 +133,6 @@ def fold_lines(f: Function) -> list[str]:
     made by fold.c."""
     if f.argument("OP") is None or f.argument("REQUEST_OUT") is None:
         return []
-    user = "!mpy_is_builtin(op)) && mpy_lookup(MPY_OP, op) != NULL"
     kind = re.sub(r"^I|_init|_c$", "", f.name).upper()
     fields = [
         f'.name = "{f.symbol}"',
@@ -143,6 +145,6 @@ def fold_lines(f: Function) -> list[str]:
         elif a.kind != "REQUEST_OUT":
             fields.append(f".{'count' if a.name == 'recvcount' else a.name} = {a.name}")
     return [
-        f"    if (MPY_UNLIKELY({user} && request != NULL) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, "
-        f"request);"
+        "    if (MPY_UNLIKELY(mpy_folds(comm, op)) && request != NULL) return mpy_fold(&(mpy_reduction_t){"
+        f"{', '.join(fields)}}}, request);"
     ]

@@ -9,6 +9,7 @@ from ..trace_record import trace_op
 
 ARGUMENT_KINDS = {
     "ROOT": "ROOT",
+    "OP": "OP",
     "DATATYPE": "TYPE",
     "INT_ARRAY": "INTS",
     "COUNT_C_ARRAY": "COUNTS",

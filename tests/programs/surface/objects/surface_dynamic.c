@@ -18,6 +18,34 @@ static int sum(int value, MPI_Comm comm) {
     return result;
 }
 
+static void add(void *in, void *inout, int *n, MPI_Datatype *datatype) {
+    (void)datatype;
+    for (int i = 0; i < *n; i++) ((int *)inout)[i] += ((int *)in)[i];
+}
+
+/* The same by requests, with an operation of the program that is freed meanwhile. */
+static int sum_by_request(int value, MPI_Comm comm) {
+    int result = -1;
+    MPI_Op op;
+    MPI_Request request;
+    MPI_Op_create(add, 1, &op);
+    MPI_Iallreduce(&value, &result, 1, MPI_INT, op, comm, &request);
+    MPI_Op_free(&op);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+#ifndef OPEN_MPI /* 4.1 has no persistent collectives */
+    int again = -1;
+    if (is_open_mpi()) return result;
+    MPI_Op_create(add, 1, &op);
+    MPI_Allreduce_init(&value, &again, 1, MPI_INT, op, comm, MPI_INFO_NULL, &request);
+    MPI_Op_free(&op);
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Request_free(&request);
+    CHECK(again == result);
+#endif
+    return result;
+}
+
 /* ---- children: this program, run with the argument "child" ---- */
 
 static int child(void) {
@@ -27,6 +55,7 @@ static int child(void) {
     MPI_Comm_rank(parent, &r);
     MPI_Comm_remote_size(parent, &n);
     n = sum(100 + r, parent);
+    sum_by_request(100 + r, parent);
     MPI_Comm_dup(parent, &again);
     sum(n, again);
     MPI_Comm_disconnect(&again);
@@ -42,6 +71,7 @@ static void family(MPI_Comm children) {
     MPI_Comm_rank(children, &r);
     CHECK(n == 2 && r == rank);
     CHECK(sum(rank, children) == 201);
+    CHECK(sum_by_request(rank, children) == 201);
     MPI_Comm_dup(children, &again);
     CHECK(sum(1, again) == 2 * size * (size - 1) / 2);
     MPI_Comm_disconnect(&again);
