@@ -57,7 +57,7 @@ STARTS = 30.0  # seconds until a step that starts must have become a job
 KILLS = 20.0  # seconds until killed ranks and processes must have ended
 GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
 GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no port for a moment
-SETTLE = 40.0  # seconds for a coordinator to record the end of its ranks; Slurm gives a stopped one 30 (KillWait)
+SETTLE = 60.0  # seconds for a coordinator to record the end of its ranks; Slurm gives a stopped one 30 (KillWait)
 HASTE = 10.0  # instead of both, if the attempt has expired: after 30 s (KillWait) Slurm kills its supervisor
 LEAST = 1.0  # seconds that an answer of the surroundings is waited for, whatever is due
 
