@@ -13,7 +13,8 @@
  * started it equally often. Retired records are removed with their communicator (comm_freed.c: when all members have
  * freed it and all their requests). They are also removed when the members agree, in some X_init calls, that all have
  * freed them. So the 65536 rows of the clock limit the number of requests of this process that at least one member
- * holds.
+ * holds. On a connection (foreign) a record is removed when its request is freed: no checkpoint comes meanwhile, and
+ * members outside the job take part in no agreement.
  *
  * Invariants
  *  1. The list is in ascending order of identity. The records of one communicator are the same on all its members: an
@@ -264,7 +265,7 @@ static void release(mpy_request_t *r) {
     p->fold = NULL;
     mpy_lock(&mpy_objects_lock);
     p->retired = true;
-    bool gone = mpy_comm_gone(p->comm); /* a connection that was given up */
+    bool gone = p->comm->foreign;
     if (gone) unlist(p);
     mpy_unlock(&mpy_objects_lock);
     if (gone) discard(p);
@@ -327,7 +328,7 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
         mpy_trace_posted(t, record, r);
         *request = r->handle;
         int n = list(c, NULL);
-        if (n % AGREE_EVERY == 0) agree(c, n);
+        if (n % AGREE_EVERY == 0 && !c->foreign) agree(c, n);
     }
     mpy_collective_leave(t, mpy_row(c->row), rc);
     mpy_traced(t, record, rc);

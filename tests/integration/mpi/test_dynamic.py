@@ -44,6 +44,28 @@ def test_children(make_job: Callable[..., Job]) -> None:
     finish(job)
 
 
+def start_family(make_job: Callable[..., Job], which: str) -> Job:
+    job = make_job(2)
+    job.start_python("spawned/family_objects.py", job.where, which)
+    return job
+
+
+def go_on(job: Job, name: str, word: str) -> None:
+    (job.where / name).touch()
+    job.wait_for(lambda text: text.count(word) == 2)
+
+
+def test_persistent_collectives_with_children(make_job: Callable[..., Job]) -> None:
+    """The children know nothing of what the ranks of a job agree on."""
+    job = start_family(make_job, "persistent")
+    job.wait_for(lambda text: text.count("connected") == 2)
+    for name, word in (("part", "kept"), ("rest", "parted")):
+        go_on(job, name, word)
+    job.checkpoint()
+    restart(job)
+    finish(job)
+
+
 @pytest.mark.parametrize("launcher", OPEN_MPIS, ids=lambda m: m.name)
 def test_children_on_open_mpi(make_job: Callable[..., Job], tmp_path: Path, launcher: Launcher) -> None:
     """A part of the program above: on 4.1 two communicators with the same children can't be disconnected one by one.
