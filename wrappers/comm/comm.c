@@ -255,6 +255,12 @@ mpy_comm_t *mpy_comm_adopt(int real, uint64_t cid, int errhandler) {
     return c;
 }
 
+void mpy_comm_connects(mpy_comm_t *c, const char *name) {
+    if (!c->foreign) return;
+    ((mpy_comm_record_t *)c)->origin = name;
+    mpy_connections_changed();
+}
+
 void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const char *name) {
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     int32_t smallest = r->members[0];
@@ -262,10 +268,7 @@ void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const ch
         if (r->members[i] < smallest) smallest = r->members[i];
     mpy_comm_publish(c, mpy_child_cid(mpy_row(k->parent->row)->cid, k->seq, smallest), k->errhandler);
     c->session = k->parent->session;
-    if (c->foreign) {
-        r->origin = name;
-        mpy_connections_changed();
-    }
+    mpy_comm_connects(c, name);
 }
 
 int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row) {

@@ -94,6 +94,8 @@ MPY_HIDDEN void mpy_comm_name(mpy_comm_t *c, const char *name);
 /* Ends a call that counted on a row made at its entry. The communicator gets the row and a handle. If it is
  * MPI_COMM_NULL, the row is removed. Returns the program's handle. */
 MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row);
+/* If the new communicator has members outside the job, it is an obstacle from now on. */
+MPY_HIDDEN void mpy_comm_connects(mpy_comm_t *c, const char *name);
 /* The processes of the job that are members of either group, ascending; mpy_alloc(*n). */
 MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n);
 /* Of two communicators, in any order. */

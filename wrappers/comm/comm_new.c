@@ -214,7 +214,10 @@ int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int er
     int rc = MPY_REAL(Comm_create_group)(parent->obj.real, g->obj.real, tag, &real);
     if (rc != 0 && mpy_clock_failed(mpy_row(row), rc)) mpy_comm_count_back(parent, id, tag);
     *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, errhandler, row);
-    if (rc == 0) mpy_comm_made(NULL, mpy_comm(*newcomm));
+    if (rc == 0) {
+        mpy_comm_connects(mpy_comm(*newcomm), "MPI_Comm_create_group");
+        mpy_comm_made(NULL, mpy_comm(*newcomm));
+    }
     mpy_cross_out_collective(t);
     mpy_traced(t, record, rc);
     return rc;

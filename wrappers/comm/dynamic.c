@@ -25,7 +25,7 @@ static struct { const char *function; uint32_t calls; } waiting; /* calls that w
 static const mpy_comm_record_t *oldest_connection(void) {
     for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) {
         const mpy_comm_record_t *r = MPY_COMM_RECORD(l);
-        if (r->comm.foreign && r->comm.obj.handle != 0) return r;
+        if (r->comm.foreign && r->origin != NULL && r->comm.obj.handle != 0) return r;
     }
     return NULL;
 }

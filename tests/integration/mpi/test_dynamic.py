@@ -66,6 +66,25 @@ def test_persistent_collectives_with_children(make_job: Callable[..., Job]) -> N
     finish(job)
 
 
+@pytest.mark.parametrize(
+    ("which", "reason"),
+    [
+        ("group", "a communicator connects to processes outside the job (made by MPI_Comm_create_group)"),
+    ],
+)
+def test_objects_that_outlive_the_connection(make_job: Callable[..., Job], which: str, reason: str) -> None:
+    job = start_family(make_job, which)
+    job.wait_for(lambda text: text.count("connected") == 2)
+    refused(job)
+    go_on(job, "part", "kept")
+    line = refused(job)
+    assert reason.format(where=job.where) in line, line
+    go_on(job, "rest", "parted")
+    job.checkpoint()
+    restart(job)
+    finish(job)
+
+
 @pytest.mark.parametrize("launcher", OPEN_MPIS, ids=lambda m: m.name)
 def test_children_on_open_mpi(make_job: Callable[..., Job], tmp_path: Path, launcher: Launcher) -> None:
     """A part of the program above: on 4.1 two communicators with the same children can't be disconnected one by one.
