@@ -55,6 +55,10 @@ MPY_HIDDEN void mpy_comm_rebuild_trace(void);
 /* ---- connections (dynamic.c); in the lower half or a guard ---- */
 /* a foreign communicator was created, removed or named: updates the obstacle */
 MPY_HIDDEN void mpy_connections_changed(void);
+/* a file that was opened on a foreign communicator, which it may outlive */
+typedef struct mpy_foreign_file { struct mpy_foreign_file *next; const char *name; } mpy_foreign_file_t;
+MPY_HIDDEN void mpy_foreign_file_open(mpy_foreign_file_t *f);
+MPY_HIDDEN void mpy_foreign_file_close(const mpy_foreign_file_t *f);
 MPY_HIDDEN void mpy_parent_adopt(void);        /* after the real MPI_Init */
 MPY_HIDDEN void mpy_obstacle(const char *line); /* from now on no checkpoint is possible, for this reason */
 MPY_HIDDEN int mpy_port_rebuild(char *error, uint64_t n);

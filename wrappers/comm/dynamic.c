@@ -4,9 +4,9 @@
  * Upper half, no libc.
  *
  * Invariants
- *  1. MPY_UPPER->obstacle (with clock.lock) gives the reason whenever a foreign communicator exists or a call waits for
- *     processes outside: it names the oldest connection. Duplicates and merges of a foreign communicator are
- *     connections, too.
+ *  1. MPY_UPPER->obstacle (with clock.lock) gives the reason whenever a foreign communicator exists, a file of such a
+ *     communicator is open, or a call waits for processes outside: it names the oldest connection. Duplicates and
+ *     merges of a foreign communicator are connections, too.
  *  2. Two parts of one job may accept and connect to each other. Both sides then tell each other their parent
  *     communicators, from which they derive the identity of the new one.
  *  3. A port of the program keeps its name over a restart: another real port is opened for it, and its published names
@@ -30,6 +30,8 @@ static const mpy_comm_record_t *oldest_connection(void) {
     return NULL;
 }
 
+static mpy_foreign_file_t *files; /* with mpy_objects_lock */
+
 void mpy_connections_changed(void) {
     mpy_lock(&mpy_objects_lock);
     mpy_lock(&MPY_UPPER->clock.lock);
@@ -41,12 +43,34 @@ void mpy_connections_changed(void) {
                         "MPI_Comm_disconnect",
                         r->comm.has_name ? "communicator '" : "a communicator", r->comm.name,
                         r->comm.has_name ? "'" : "", r->origin);
+    else if (files != NULL) /* its name may be too long for the line */
+        mpy_text_format(line, sizeof MPY_UPPER->obstacle,
+                        "an MPI file is open in processes outside the job, too (a checkpoint is possible after "
+                        "MPI_File_close): %s",
+                        files->name);
     else if (waiting.calls > 0)
         mpy_text_format(line, sizeof MPY_UPPER->obstacle, "%s waits for processes outside the job", waiting.function);
     else
         line[0] = 0;
     mpy_unlock(&MPY_UPPER->clock.lock);
     mpy_unlock(&mpy_objects_lock);
+}
+
+void mpy_foreign_file_open(mpy_foreign_file_t *f) {
+    mpy_lock(&mpy_objects_lock);
+    f->next = files;
+    files = f;
+    mpy_unlock(&mpy_objects_lock);
+    mpy_connections_changed();
+}
+
+void mpy_foreign_file_close(const mpy_foreign_file_t *f) {
+    mpy_lock(&mpy_objects_lock);
+    mpy_foreign_file_t **at = &files;
+    while (*at != f) at = &(*at)->next;
+    *at = f->next;
+    mpy_unlock(&mpy_objects_lock);
+    mpy_connections_changed();
 }
 
 void mpy_obstacle(const char *line) {

@@ -71,22 +71,25 @@ static bool relative(const char *name) { return name[0] != '/'; }
 /* In the lower half. */
 static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char *name, int amode, int info) {
     mpy_file_t *f = slot_take();
+    const mpy_clock_row_t *row = mpy_row(c->row);
+    const int32_t *members = c->foreign ? row->members : c->world;
     f->real = real;
-    MPY_REAL(Comm_dup)(c->obj.real, &f->real_comm);
-    f->size = c->size;
-    f->world = mpy_alloc((size_t)c->size * sizeof *f->world);
-    __builtin_memcpy(f->world, c->world, (size_t)c->size * sizeof *f->world);
+    f->real_comm = MPI_COMM_NULL;
+    if (!c->foreign) MPY_REAL(Comm_dup)(c->obj.real, &f->real_comm);
+    f->size = c->foreign ? (int)row->nmembers : c->size;
+    f->world = mpy_alloc((size_t)f->size * sizeof *f->world);
+    __builtin_memcpy(f->world, members, (size_t)f->size * sizeof *f->world);
     int32_t smallest = f->world[0];
     for (int i = 1; i < f->size; i++)
         if (f->world[i] < smallest) smallest = f->world[i];
-    f->cid = mpy_child_cid(mpy_row(c->row)->cid, seq, smallest);
+    f->cid = mpy_child_cid(row->cid, seq, smallest);
     f->name = mpy_text_copy(name);
     if (relative(name)) {
         char path[MPY_PATH_SIZE];
         if (mpy_sys(SYS_getcwd, path, sizeof path) > 0) f->directory = mpy_text_copy(path);
     }
     f->amode = amode;
-    f->sequential = amode & MPI_MODE_SEQUENTIAL;
+    f->sequential = amode & MPI_MODE_SEQUENTIAL && !c->foreign;
     f->shared = amode & MPI_MODE_APPEND; /* its shared pointer then starts at the end */
     f->errhandler = file_default;
     mpy_errhandler_ref(f->errhandler);
@@ -98,6 +101,10 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     mpy_row(f->row)->name = f->name;
     mpy_file_trace(f);
     return f;
+    if (c->foreign) {
+        f->foreign.name = f->name;
+        mpy_foreign_file_open(&f->foreign);
+    }
 }
 
 void mpy_file_trace(mpy_file_t *f) {
@@ -106,6 +113,7 @@ void mpy_file_trace(mpy_file_t *f) {
 
 static void forget(mpy_file_t *f) {
     mpy_errhandler_unref(f->errhandler);
+    if (f->foreign.name != NULL) mpy_foreign_file_close(&f->foreign);
     mpy_info_drop(f->info);
     mpy_view_type_drop(&f->etype);
     mpy_view_type_drop(&f->filetype);
@@ -122,7 +130,7 @@ int PMPI_File_open(MPI_Comm comm, const char *filename, int amode, MPI_Info info
     MPI_File real = MPI_FILE_NULL;
     if (fh != NULL) *fh = MPI_FILE_NULL; /* until the file is open */
     /* both modes together are an error */
-    int rc, real_amode = amode & MPI_MODE_RDWR ? amode : amode & ~MPI_MODE_SEQUENTIAL;
+    int rc, real_amode = amode & MPI_MODE_RDWR || (c != NULL && c->foreign) ? amode : amode & ~MPI_MODE_SEQUENTIAL;
     if (c == NULL || c->remote_size != 0) {
         mpy_cross_in(t);
         rc = MPY_REAL(File_open)(mpy_real_comm(comm), filename, amode, mpy_real_info(info), &real);
@@ -146,11 +154,12 @@ int PMPI_File_close(MPI_File *fh) {
     MPI_File real = mpy_real_file(call.f);
     if (call.f != NULL) {
         mpy_file_settle(call.f);
-        MPY_REAL(Barrier)(call.f->real_comm); /* all members leave together: their rows and records are removed now */
+        /* all members leave together: their rows and records are removed now */
+        if (call.f->real_comm != MPI_COMM_NULL) MPY_REAL(Barrier)(call.f->real_comm);
     }
     int rc = MPY_REAL(File_close)(&real);
     if (rc == 0) {
-        MPY_REAL(Comm_free)(&call.f->real_comm);
+        if (call.f->real_comm != MPI_COMM_NULL) MPY_REAL(Comm_free)(&call.f->real_comm);
         forget(call.f);
         *fh = MPI_FILE_NULL;
     }

@@ -11,7 +11,8 @@
  *  3. What the program has set (view, hints, atomicity) is in the record. Only the library knows what changes with
  *     every access (file pointers, size); the drain queries it.
  *  4. The real file is never opened with MPI_MODE_SEQUENTIAL: in that mode its shared file pointer could be neither
- *     read nor set. This code refuses what that mode forbids.
+ *     read nor set. This code refuses what that mode forbids. But members outside the job open it with the program's
+ *     mode, so a file of a foreign communicator is opened with that, too; it prevents checkpoints.
  *  5. The first half of a split collective access does the whole access, and keeps its status in the record. So no real
  *     access is ever in progress at a checkpoint (nonblocking ones are requests, which the drain completes).
  */
@@ -19,6 +20,7 @@
 #define MANAPY_FILE_H
 
 #include "clock/clock.h"
+#include "comm/comm.h"
 #include "core/objects.h"
 #include "datatype/datatype.h"
 #include "p2p/request.h"
@@ -39,7 +41,9 @@ typedef struct mpy_file {
     bool split;      /* between the two calls of a split collective access ... */
     bool atomic, external32;
     MPI_Status split_status; /* ... and its outcome */
-    /* our duplicate of the communicator on which it was opened: same members in the same order */
+    mpy_foreign_file_t foreign; /* a file of a foreign communicator: its name; else NULL */
+    /* our duplicate of the communicator on which it was opened: same members in the same order. MPI_COMM_NULL for a
+     * foreign one; size and world are then those of its members inside the job. */
     int real_comm;
     int size;
     int32_t *world;

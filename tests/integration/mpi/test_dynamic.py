@@ -70,6 +70,7 @@ def test_persistent_collectives_with_children(make_job: Callable[..., Job]) -> N
     ("which", "reason"),
     [
         ("group", "a communicator connects to processes outside the job (made by MPI_Comm_create_group)"),
+        ("file", "MPI_File_close): {where}/shared"),
     ],
 )
 def test_objects_that_outlive_the_connection(make_job: Callable[..., Job], which: str, reason: str) -> None:
