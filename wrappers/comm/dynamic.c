@@ -346,17 +346,22 @@ int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_
 
 /* ---- the spawned side ---- */
 
-static int parent = MPI_COMM_NULL; /* handle of the communicator to the processes that have spawned us */
+/* The communicator to the processes that have spawned us. When the program has freed it, another one may get its
+ * handle, but never its identity. */
+static struct { int handle; uint64_t cid; } parent = {.handle = MPI_COMM_NULL};
 
 void mpy_parent_adopt(void) {
     int real = MPI_COMM_NULL;
     if (MPY_REAL(Comm_get_parent)(&real) != 0 || real == MPI_COMM_NULL) return;
-    parent = adopt_pair(real, mpy_world, 0, "MPI_Comm_spawn of the job's parent")->obj.handle;
-    mpy_comm_name(mpy_comm(parent), "MPI_COMM_PARENT");
+    mpy_comm_t *c = adopt_pair(real, mpy_world, 0, "MPI_Comm_spawn of the job's parent");
+    parent.handle = c->obj.handle;
+    parent.cid = mpy_comm_cid(c);
+    mpy_comm_name(c, "MPI_COMM_PARENT");
     mpy_connections_changed();
 }
 
 int PMPI_Comm_get_parent(MPI_Comm *comm) {
-    *comm = mpy_comm(parent) != NULL ? parent : MPI_COMM_NULL;
+    const mpy_comm_t *c = mpy_comm(parent.handle);
+    *comm = c != NULL && mpy_comm_cid(c) == parent.cid ? parent.handle : MPI_COMM_NULL;
     return MPI_SUCCESS;
 }

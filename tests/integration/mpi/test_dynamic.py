@@ -161,6 +161,11 @@ print("up", flush=True)
 while not os.path.exists({str(tmp_path / "part")!r}):
     time.sleep(0.02)
 parent.Disconnect()
+for _ in range(40):
+    comm = MPI.COMM_WORLD.Dup()
+    assert MPI.Comm.Get_parent() == MPI.COMM_NULL, "a communicator has the parent's handle"
+    comm.Free()
+print("alone", flush=True)
 """
     program = tmp_path / "program.py"
     program.write_text(text)
@@ -172,4 +177,4 @@ parent.Disconnect()
         done.stderr
     )
     (tmp_path / "part").touch()
-    job.finish()
+    assert job.finish().count("alone") == 2
