@@ -91,7 +91,7 @@ CONTRACTS = {
     "wrappers/lifetime/hooks.h": "core",  # put into the upper block
     "wrappers/tools/trace.h": "core",  # a longjmp out of a callback leaves open records
     "wrappers/p2p/request.h": "messages tools",  # messages are received for requests; the trace names requests
-    "wrappers/environment/info.h": "tools",  # MPI_T returns infos
+    "wrappers/environment/info.h": "core tools",  # core: infos live without MPI_Init; MPI_T returns some
     "wrappers/comm/session.h": "environment p2p",  # error handlers and attached buffers of sessions
     "wrappers/comm/attr.h": "environment datatype p2p window",  # attributes of objects; those that MPI predefines
     "wrappers/comm/group.h": "window",  # MPI_Win_get_group, groups of epochs

@@ -16,6 +16,7 @@
  *     trace, which begins with this load in a member of a tree.)
  */
 #include "clock/clock.h"
+#include "environment/info.h"
 #include "environment/outside.h"
 #include "front/front.h"
 #include "objects.h"
@@ -158,7 +159,8 @@ static void set_self(mpy_thread_t *t) {
 }
 
 /* With in_lower set: makes sure that the thread has a TLS of this lower half and that the real library is loaded. Both
- * are missing after a restart of a program that had not initialized MPI. */
+ * are missing after a restart of a program that had not initialized MPI. So are its infos, which it may have at any
+ * time. */
 void mpy_bind(mpy_thread_t *t) {
     static uint32_t binding; /* invariant 4 */
     extern char **environ;
@@ -168,6 +170,8 @@ void mpy_bind(mpy_thread_t *t) {
     if (MPY_LOWER->mpi[0] == NULL) {
         mpy_hook_in(t);
         MPY_LOWER->svc->mpi_load(env);
+        if (MPY_LOWER->generation > 0 && mpy_info_make_again() != 0)
+            MPY_LOWER->svc->die("cannot rebuild an info object", 1);
         mpy_hook_out(t);
         mpy_table_close();
     }

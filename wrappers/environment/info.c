@@ -187,10 +187,8 @@ int PMPI_Info_free(MPI_Info *info) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Info_free");
 }
 
-int mpy_info_rebuild(char *error, uint64_t n) {
-    mpy_thread_t *t = &MPY_UPPER->threads[0];
+int mpy_info_make_again(void) {
     int rc = 0;
-    mpy_hook_in(t);
     for (uint32_t i = 0; i < 1u << MPY_INDEX_BITS && rc == 0; i++) {
         mpy_info_t *info = (mpy_info_t *)mpy_slots[MPY_INFO][i];
         if (info == NULL) continue;
@@ -198,6 +196,13 @@ int mpy_info_rebuild(char *error, uint64_t n) {
         for (const mpy_pair_t *p = info->first; p != NULL && rc == 0; p = p->next)
             rc = MPY_REAL(Info_set)(info->obj.real, p->key, p->value);
     }
+    return rc;
+}
+
+int mpy_info_rebuild(char *error, uint64_t n) {
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    mpy_hook_in(t);
+    int rc = mpy_info_make_again();
     mpy_hook_out(t);
     if (rc == 0) return 0;
     mpy_text_format(error, n, "cannot rebuild an info object (MPI error %d)", rc);

@@ -16,6 +16,8 @@ MPY_HIDDEN void mpy_info_drop(int handle);              /* in the lower half */
 MPY_HIDDEN void mpy_info_reread(int handle);            /* in the lower half: the real library has changed it */
 MPY_HIDDEN void mpy_info_merge(int *into, int handle); /* in the lower half; creates *into if it is null */
 
+/* The real objects of all infos, in the lower half. Returns an MPI error code. */
+MPY_HIDDEN int mpy_info_make_again(void);
 MPY_HIDDEN int mpy_info_rebuild(char *error, uint64_t n);
 
 #endif

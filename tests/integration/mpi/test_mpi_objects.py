@@ -68,3 +68,16 @@ def test_freed_partitioned_requests(make_job: Callable[..., Job], c_program: Cal
 
 def test_freed_persistent_reductions(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
     through_restart(make_job(2), c_program(PROGRAMS / "mpi/freed_reductions.c"))
+
+
+def test_infos_before_init(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """There a restart loads the real library only when it is called."""
+    job = make_job(2)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.start(c_program(PROGRAMS / "mpi/early_infos.c"))
+    job.wait_for(lambda text: text.count("ready") == 2)
+    job.checkpoint()
+    job.kill()
+    job.restart()
+    check(job, go, 2)
