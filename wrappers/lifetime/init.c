@@ -53,7 +53,7 @@ static int start_first(mpy_thread_t *t, int *argc, char ***argv, bool with_level
         MPY_REAL(Comm_set_errhandler)(MPI_COMM_SELF, MPI_ERRORS_RETURN);
         MPY_REAL(Comm_rank)(MPI_COMM_WORLD, &mpy_world->rank);
         mpy_attr_read_predefined();
-        MPY_UPPER->mpi_thread_required = with_level ? required : MPI_THREAD_SINGLE;
+        MPY_UPPER->mpi_thread_required = provided_level;
         init_tid = t->tid;
         rc = mpy_p2p_init();
         if (rc == 0) rc = mpy_comm_init_internal();

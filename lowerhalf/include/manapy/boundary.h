@@ -210,7 +210,8 @@ typedef struct mpy_upper {
     uint32_t version;
     uint32_t mpi_initialized;  /* the program's MPI_Init has returned */
     uint32_t mpi_finalized;
-    /* thread level that the program requested; requested again at a restart (MPI values: 0..3) */
+    /* thread level that the program was given, which may differ from what it requested; a restart requests it
+     * (MPI values: 0..3) */
     int32_t mpi_thread_required;
     volatile uint32_t disabled;  /* threads of the program that forbid checkpoints (wrappers/dmtcp.c); invariant 5 */
     /* Checkpoints that were published and after which this process continued. Those that it was restarted from count in

@@ -81,3 +81,9 @@ def test_infos_before_init(make_job: Callable[..., Job], c_program: Callable[[Pa
     job.kill()
     job.restart()
     check(job, go, 2)
+
+
+def test_thread_level(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """MPI_Init gives what a variable of the environment says; a restart does not give less."""
+    job = make_job(2, env={"MPIR_CVAR_DEFAULT_THREAD_LEVEL": "MPI_THREAD_MULTIPLE"})
+    through_restart(job, c_program(PROGRAMS / "mpi/thread_level.c"))
