@@ -12,7 +12,8 @@
  * Invariants
  *  1. The drain (after that of requests) finds no access in progress on any rank, so it needs no communication here.
  *  2. Files are opened again in the order of their identities, which is the same on all members: so collective calls on
- *     different files can't wait for each other. The first member decides for all whether to truncate or to refuse.
+ *     different files can't wait for each other. The first member decides for all whether to truncate or to refuse, by
+ *     what it has seen: while a process outside the job writes, members see different sizes.
  */
 #include "file.h"
 #include "comm/group.h"
@@ -116,13 +117,14 @@ static int open_again(mpy_file_t *f) {
 
 enum { SHORTER = -1 };
 
-static int cut(mpy_file_t *f) {
-    MPI_Offset bytes = 0;
-    int rc = MPY_REAL(File_get_size)(f->real, &bytes);
-    if (rc == 0) rc = MPY_REAL(Bcast)(&bytes, 1, MPI_OFFSET, 0, f->real_comm);
+static int cut(const mpy_file_t *f) {
+    MPI_Offset sizes[] = {0, f->bytes}; /* now, and at the checkpoint */
+    int rc = MPY_REAL(File_get_size)(f->real, &sizes[0]);
+    if (rc == 0) rc = MPY_REAL(Bcast)(sizes, 2, MPI_OFFSET, 0, f->real_comm);
     if (rc != 0) return rc;
-    if (bytes < f->bytes) return SHORTER;
-    return bytes > f->bytes && !(f->amode & MPI_MODE_RDONLY) ? MPY_REAL(File_set_size)(f->real, f->bytes) : MPI_SUCCESS;
+    if (sizes[0] < sizes[1]) return SHORTER;
+    bool cuts = sizes[0] > sizes[1] && !(f->amode & MPI_MODE_RDONLY);
+    return cuts ? MPY_REAL(File_set_size)(f->real, sizes[1]) : MPI_SUCCESS;
 }
 
 static int put_back(mpy_file_t *f) {

@@ -4,8 +4,11 @@ that no longer exist."""
 from __future__ import annotations
 
 import random
+import re
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -86,6 +89,31 @@ def test_grown_file_is_cut(held: Job) -> None:
         file.write(bytes(50))
     (held.where / "go").touch()
     assert held.restart().finish().count("size 200 200") == 2
+
+
+def test_file_to_which_others_write(make_job: Callable[..., Job]) -> None:
+    """At the checkpoint each rank sees another size; after the restart all have the same."""
+    job = make_job(2)
+    job.start(sys.executable, "-c", HOLD, "0")
+    job.wait_for(lambda text: text.count("ready") == 2)
+    enough = threading.Event()
+
+    def write() -> None:
+        with (job.where / "held").open("ab", buffering=0) as file:
+            while not enough.is_set():
+                file.write(bytes(1))
+
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(write)
+        try:
+            job.checkpoint()
+        finally:
+            enough.set()
+        writing.result()
+    job.kill()
+    (job.where / "go").touch()
+    sizes = re.findall(r"size (\d+) 200", job.restart().finish())
+    assert len(sizes) == 2 and sizes[0] == sizes[1] and int(sizes[0]) >= 200, job.report()
 
 
 def test_shorter_file_is_refused(held: Job) -> None:
