@@ -6,6 +6,7 @@
  *  1. mpy_error is called with in_lower = 0 and no lock held: a handler may do anything.
  *  2. Codes and classes that the program added are replayed in order after a restart. Another version of the library
  *     may number them differently. The program keeps its values, and this file translates them in both directions.
+ *     A code has at most one record of a text: the newest.
  */
 #include "outside.h"
 #include "errors.h"
@@ -54,6 +55,20 @@ static int new_code(int real) {
     return taken ? highest + 1 : real;
 }
 
+/* Removes a record, so that it isn't replayed. False: there is none. */
+static bool forget(record_kind_t kind, int value) {
+    record_t **at = &records;
+    while (*at != NULL && ((*at)->kind != kind || (kind == ADD_STRING ? (*at)->in : (*at)->out) != value))
+        at = &(*at)->next;
+    record_t *gone = *at;
+    if (gone == NULL) return false;
+    *at = gone->next;
+    if (records_end == &gone->next) records_end = at;
+    mpy_text_free(gone->text);
+    mpy_free(gone, sizeof *gone);
+    return true;
+}
+
 /* In the lower half. */
 static int perform(record_t *r) {
     int in = real_code(r->in);
@@ -77,6 +92,7 @@ static int recorded(record_kind_t kind, int in, int *out, const char *text, cons
     int rc = perform(r);
     if (rc == 0) {
         if (kind <= ADD_CODE) *out = r->out = new_code(r->real);
+        if (kind == ADD_STRING) forget(kind, in); /* replaced */
         *records_end = r;
         records_end = &r->next;
         mpy_attr_read_last_code();
@@ -97,7 +113,6 @@ int PMPI_Add_error_string(int errorcode, const char *string) {
     return recorded(ADD_STRING, errorcode, NULL, string, "MPI_Add_error_string");
 }
 
-/* Removes a record, so that it isn't replayed. */
 static int removed(record_kind_t kind, int value, int slot, const char *name) {
     mpy_require_mpi(name);
     mpy_thread_t *t = mpy_self();
@@ -105,17 +120,7 @@ static int removed(record_kind_t kind, int value, int slot, const char *name) {
     mpy_lock(&mpy_objects_lock);
     /* the three functions have the same type */
     int rc = ((mpy_fn_Remove_error_class_t)MPY_LOWER->mpi[slot])(real_code(value));
-    record_t **at = &records;
-    while (*at != NULL && ((*at)->kind != kind || (kind == ADD_STRING ? (*at)->in : (*at)->out) != value))
-        at = &(*at)->next;
-    if (rc == 0 && *at != NULL) {
-        record_t *gone = *at;
-        *at = gone->next;
-        if (records_end == &gone->next) records_end = at;
-        mpy_text_free(gone->text);
-        mpy_free(gone, sizeof *gone);
-        mpy_attr_read_last_code();
-    }
+    if (rc == 0 && forget(kind, value)) mpy_attr_read_last_code();
     mpy_unlock(&mpy_objects_lock);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, name);

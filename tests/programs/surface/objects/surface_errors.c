@@ -89,7 +89,7 @@ static void bad_handlers_check(void) {
 
 /* ---- error classes, codes and texts of the program ---- */
 
-static int class, code, other_class;
+static int class, code, other_class, silent;
 
 static void codes_set_up(void) {
     int gone;
@@ -100,6 +100,10 @@ static void codes_set_up(void) {
     MPI_Add_error_code(other_class, &gone);
     MPI_Add_error_string(gone, "gone");
     CHECK(MPI_Remove_error_string(gone) == MPI_SUCCESS && MPI_Remove_error_code(gone) == MPI_SUCCESS);
+    MPI_Add_error_code(class, &silent);
+    MPI_Add_error_string(silent, "one text");
+    MPI_Add_error_string(silent, "and another");
+    CHECK(MPI_Remove_error_string(silent) == MPI_SUCCESS);
 }
 
 static void codes_check(void) {
@@ -108,6 +112,8 @@ static void codes_check(void) {
     CHECK(class_of(code) == class);
     MPI_Error_string(code, text, &n);
     CHECK(!strcmp(text, "a text of the program") && n == 21);
+    MPI_Error_string(silent, text, &n);
+    CHECK(n == 0);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_LASTUSEDCODE, &highest, &flag);
     CHECK(flag && *highest >= class);
     CHECK(MPI_Remove_error_class(other_class) == MPI_SUCCESS);
