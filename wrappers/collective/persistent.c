@@ -291,10 +291,10 @@ static void agree(mpy_comm_t *c, int n) {
     int i;
     list(c, records);
     for (i = 0; i < n; i++) mine[i] = records[i]->retired;
-    int rc = MPY_REAL(Allreduce)(mine, all, n, MPI_BYTE, MPI_BAND, c->obj.real);
+    int rc = mpy_comm_reduce(mine, all, n, MPI_BYTE, MPI_BAND, c);
     if (rc == 0 && c->remote_size != 0) { /* exchange: what the other group found, and what it found of ours */
         for (i = 0; i < n; i++) mine[i] &= all[i];
-        rc = MPY_REAL(Allreduce)(mine, all, n, MPI_BYTE, MPI_BAND, c->obj.real);
+        rc = mpy_comm_reduce(mine, all, n, MPI_BYTE, MPI_BAND, c);
     }
     for (i = 0; i < n && rc == 0; i++)
         if (all[i]) drop(records[i]);

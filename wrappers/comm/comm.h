@@ -94,12 +94,12 @@ MPY_HIDDEN void mpy_comm_discard(mpy_comm_t *c); /* the communicator gets no han
 MPY_HIDDEN void mpy_comm_publish(mpy_comm_t *c, uint64_t cid, int errhandler); /* gives it a handle and a row */
 /* The same for a communicator that the constructor `name` has created. */
 MPY_HIDDEN void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const char *name);
+/* If the new communicator has members outside the job, it is an obstacle from now on. */
+MPY_HIDDEN void mpy_comm_connects(mpy_comm_t *c, const char *name);
 MPY_HIDDEN void mpy_comm_name(mpy_comm_t *c, const char *name);
 /* Ends a call that counted on a row made at its entry. The communicator gets the row and a handle. If it is
  * MPI_COMM_NULL, the row is removed. Returns the program's handle. */
 MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row);
-/* If the new communicator has members outside the job, it is an obstacle from now on. */
-MPY_HIDDEN void mpy_comm_connects(mpy_comm_t *c, const char *name);
 /* The processes of the job that are members of either group, ascending; mpy_alloc(*n). */
 MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n);
 /* Of two communicators, in any order. */
@@ -113,6 +113,9 @@ MPY_HIDDEN uint64_t mpy_comm_count(mpy_comm_t *parent, uint64_t id, int tag);
 MPY_HIDDEN void mpy_comm_count_back(mpy_comm_t *parent, uint64_t id, int tag);
 
 /* ---- communicators freed here (comm_freed.c); in the lower half ---- */
+/* MPI_Allreduce for our own needs, of real types and operations; the communicator does not age by it (invariant 3 of
+ * comm_rebuild.c). */
+MPY_HIDDEN int mpy_comm_reduce(const void *in, void *out, int n, int type, int op, const mpy_comm_t *c);
 /* The program has no handle of it any more. Returns the error of the real MPI_Comm_free. */
 MPY_HIDDEN int mpy_comm_leave(mpy_comm_t *c);
 /* At the end of a blocking constructor. All members of `parent` call it. If there is no parent (NULL), all members of

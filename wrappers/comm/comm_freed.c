@@ -58,15 +58,20 @@ static void forget(mpy_comm_record_t *r) {
 
 /* ---- the agreement ---- */
 
+int mpy_comm_reduce(const void *in, void *out, int n, int type, int op, const mpy_comm_t *c) {
+    int request, rc = MPY_REAL(Iallreduce)(in, out, n, type, op, c->obj.real, &request);
+    return rc == 0 ? MPY_REAL(Wait)(&request, MPI_STATUS_IGNORE) : rc;
+}
+
 /* Adds up the values of all members, in both groups if there are two: each group first gets the other's sum, then what
  * one of the others has got. */
 static int add_up(uint64_t *values, int n, const mpy_comm_t *c) {
-    if (c->remote_size == 0) return MPY_REAL(Allreduce)(MPI_IN_PLACE, values, n, MPI_UINT64_T, MPI_SUM, c->obj.real);
+    if (c->remote_size == 0) return mpy_comm_reduce(MPI_IN_PLACE, values, n, MPI_UINT64_T, MPI_SUM, c);
     size_t bytes = (size_t)n * sizeof *values;
     uint64_t *others = mpy_alloc(2 * bytes), *ours = others + n;
-    int rc = MPY_REAL(Allreduce)(values, others, n, MPI_UINT64_T, MPI_SUM, c->obj.real);
+    int rc = mpy_comm_reduce(values, others, n, MPI_UINT64_T, MPI_SUM, c);
     __builtin_memset(values, 0, bytes);
-    if (rc == 0) rc = MPY_REAL(Allreduce)(c->rank == 0 ? others : values, ours, n, MPI_UINT64_T, MPI_SUM, c->obj.real);
+    if (rc == 0) rc = mpy_comm_reduce(c->rank == 0 ? others : values, ours, n, MPI_UINT64_T, MPI_SUM, c);
     for (int i = 0; i < n; i++) values[i] = others[i] + ours[i];
     mpy_free(others, 2 * bytes);
     return rc;

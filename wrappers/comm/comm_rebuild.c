@@ -11,8 +11,8 @@
  *     is used by one thread, MPICH adds in another order from a communicator's fifth reduction on
  *     (MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD). MPI_Allreduce counts on the communicator; MPI_Reduce, MPI_Bcast and
  *     MPI_Barrier count on one of the node below it. So a new communicator gets as many of each call as the old one has
- *     had, or ENOUGH. Nonblocking calls don't count. So the members agree on the numbers by a nonblocking call, because
- *     they may differ in failed calls.
+ *     had, or ENOUGH. Nonblocking calls don't count. So our own agreements are nonblocking calls (mpy_comm_reduce), for
+ *     example that on the numbers, because the members may differ in failed calls.
  */
 #include "group.h"
 #include "comm.h"
@@ -48,10 +48,8 @@ static int call_again(mpy_aging_t which, int real) {
 /* Makes as many calls as the old communicator has had (invariant 3). */
 static int age(const mpy_comm_t *c) {
     uint64_t had[MPY_AGINGS];
-    int request;
     if (c->remote_world != NULL || c->size == 1) return 0;
-    int rc = MPY_REAL(Iallreduce)(c->had, had, MPY_AGINGS, MPI_UINT64_T, MPI_MAX, c->obj.real, &request);
-    if (rc == 0) rc = MPY_REAL(Wait)(&request, MPI_STATUS_IGNORE);
+    int rc = mpy_comm_reduce(c->had, had, MPY_AGINGS, MPI_UINT64_T, MPI_MAX, c);
     for (int which = 0; which < MPY_AGINGS; which++)
         for (uint64_t i = 0; rc == 0 && i < had[which] && i < ENOUGH; i++)
             rc = call_again((mpy_aging_t)which, c->obj.real);
