@@ -36,12 +36,18 @@ int32_t *mpy_group_world(int real, int size, bool *foreign) {
     return world;
 }
 
-int mpy_group_adopt(int real) {
+int mpy_group_session(int handle) {
+    const mpy_group_t *g = mpy_group(handle);
+    return g != NULL ? g->session : 0;
+}
+
+int mpy_group_adopt(int real, int session) {
     /* other predefined groups are internal to MPICH */
     if (real == MPI_GROUP_EMPTY || real == MPI_GROUP_NULL) return real;
     mpy_group_t *g = mpy_alloc(sizeof *g);
     MPY_REAL(Group_size)(real, &g->size);
     g->world = mpy_group_world(real, g->size, &g->foreign);
+    g->session = session;
     g->obj.real = real;
     g->obj.refs = 1;
     return mpy_object_add(MPY_GROUP, &g->obj);

@@ -11,8 +11,15 @@ typedef struct mpy_group {
     int session; /* handle of the session it comes from; 0 in the world model */
     bool foreign; /* some members are outside the job: MPY_FOREIGN */
 } mpy_group_t;
-MPY_HIDDEN int mpy_group_adopt(int real);
+/* `session`: the handle of the session of the object that the group comes from, or 0 */
+MPY_HIDDEN int mpy_group_adopt(int real, int session);
 MPY_HIDDEN mpy_group_t *mpy_group(int handle);
+/* Sessions of objects; 0 also for a bad handle. */
+MPY_HIDDEN int mpy_group_session(int handle);
+static inline int mpy_comm_session(int handle) {
+    const mpy_comm_t *c = mpy_comm(handle);
+    return c != NULL ? c->session : 0;
+}
 /* World ranks of a real group of `size` members, in its order. Sets *foreign if some are MPY_FOREIGN. In the lower
  * half; mpy_alloc. */
 MPY_HIDDEN int32_t *mpy_group_world(int real, int size, bool *foreign);

@@ -186,10 +186,9 @@ int PMPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI
     mpy_cross_in(t);
     int rc = MPY_REAL(Group_from_session_pset)(real_session(session), pset_name, &real);
     if (rc == 0) {
-        *newgroup = mpy_group_adopt(real);
+        *newgroup = mpy_group_adopt(real, session);
         mpy_group_t *g = mpy_group(*newgroup);
         if (g != NULL) {
-            g->session = session;
             MPY_REAL(Group_free)(&g->obj.real);
             rc = MPY_REAL(Group_incl)(mpy_world_group(), g->size, g->world, &g->obj.real);
         }

@@ -91,6 +91,7 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     f->amode = amode;
     f->sequential = amode & MPI_MODE_SEQUENTIAL && !c->foreign;
     f->shared = amode & MPI_MODE_APPEND; /* its shared pointer then starts at the end */
+    f->session = c->session;
     f->errhandler = file_default;
     mpy_errhandler_ref(f->errhandler);
     f->info = MPI_INFO_NULL;
@@ -100,11 +101,11 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     f->row = mpy_row_add(f->cid, f->world, f->size, PMPI_File_toint(f));
     mpy_row(f->row)->name = f->name;
     mpy_file_trace(f);
-    return f;
     if (c->foreign) {
         f->foreign.name = f->name;
         mpy_foreign_file_open(&f->foreign);
     }
+    return f;
 }
 
 void mpy_file_trace(mpy_file_t *f) {
@@ -112,8 +113,8 @@ void mpy_file_trace(mpy_file_t *f) {
 }
 
 static void forget(mpy_file_t *f) {
-    mpy_errhandler_unref(f->errhandler);
     if (f->foreign.name != NULL) mpy_foreign_file_close(&f->foreign);
+    mpy_errhandler_unref(f->errhandler);
     mpy_info_drop(f->info);
     mpy_view_type_drop(&f->etype);
     mpy_view_type_drop(&f->filetype);

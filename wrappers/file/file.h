@@ -50,6 +50,7 @@ typedef struct mpy_file {
     uint32_t row;
     uint32_t trace; /* index in the trace, as for a communicator */
     uint64_t cid;
+    int session;     /* of its communicator */
     int errhandler;  /* virtual handle, like info */
     int info;        /* all hints that the program has given, or MPI_INFO_NULL */
     int amode;       /* as the program gave it, like `name` */

@@ -34,6 +34,11 @@ TRANSLATED = {
     "WEIGHTS_ARRAY": "weights", "WEIGHTS_ARRAY_OUT": "weights",
 }  # fmt: skip
 ADOPTED = {"GROUP_OUT": "group", "INFO_OUT": "info"}
+SESSIONS = {
+    "GROUP": "mpy_group_session({})",
+    "COMM": "mpy_comm_session({})",
+    "FILE": "f != NULL ? f->session : 0",
+}  # of a group that comes from an object of this kind
 PASSED = re.compile(
     r"BUFFER(_IN)?|POINTER(_IN|_OUT)?|(INT|COUNT|COUNT_C|AINT|OFFSET)(_ARRAY)?(_OUT|_MUT)?|RANK|ROOT|TAG|"
     r"STRING(_OUT|_ARRAY)?|STATUS(_OUT|_INOUT)?|RANGE_ARRAY"
@@ -63,3 +68,11 @@ def call_argument(f: Function, a: Argument, comm: str) -> str:
 
 def real_call(f: Function, comm: str) -> str:
     return f"MPY_REAL({f.name})({', '.join(call_argument(f, a, comm) for a in f.arguments)})"
+
+
+def adoption(f: Function, a: Argument) -> str:
+    """The program's handle of the new object in `a`. A group belongs to the session of the first object given."""
+    if a.kind != "GROUP_OUT":
+        return f"mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})"
+    session = next(SESSIONS[b.kind].format(b.name) for b in f.arguments if b.kind in SESSIONS)
+    return f"mpy_group_adopt(real_{a.name}, {session})"

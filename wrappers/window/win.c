@@ -58,6 +58,7 @@ static mpy_win_t *win_alloc(const wanted_t *q, const mpy_comm_t *c) {
     w->team.topology = MPI_UNDEFINED;
     w->team.info = MPI_INFO_NULL;
     w->team.foreign = c->foreign;
+    w->team.session = c->session;
     w->target = mpy_alloc(n);
     w->posts_used = mpy_alloc(4 * n * sizeof(uint64_t));
     w->completes_used = w->posts_used + n;
@@ -276,7 +277,7 @@ int PMPI_Win_get_group(MPI_Win win, MPI_Group *group) {
     int real;
     mpy_cross_in(t);
     int rc = MPY_REAL(Win_get_group)(w->obj.real, &real);
-    if (rc == 0) *group = mpy_group_adopt(real);
+    if (rc == 0) *group = mpy_group_adopt(real, w->team.session);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_get_group");
 }

@@ -4,7 +4,7 @@ family_objects.py DIRECTORY WHICH    makes objects with its children and prints 
                                      DIRECTORY/part exists, and prints "kept"; gives up the rest when DIRECTORY/rest
                                      exists, and prints "parted"; ends when DIRECTORY/end exists
 
-WHICH: persistent, group, file, window. The children run the same functions.
+WHICH: persistent, group, file. The children run the same functions.
 """
 
 from __future__ import annotations
@@ -62,10 +62,6 @@ def file(comm: MPI.Intracomm) -> Callable[[], None]:
         shared.Close()
 
     return end
-
-
-def window(comm: MPI.Intracomm) -> Callable[[], None]:
-    return MPI.Win.Create(bytearray(8), comm=comm).Free
 
 
 def main() -> None:

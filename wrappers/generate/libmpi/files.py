@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..c_text import ADOPTED, real_call
+from ..c_text import ADOPTED, adoption, real_call
 from ..function_table import Function
 
 # MPI_MODE_SEQUENTIAL allows no other accesses than with the shared file pointer, which may not be moved either.
@@ -58,10 +58,7 @@ def file_body(f: Function) -> list[str]:
         ]
     for a in out:
         made = f"mpy_file_request({'t, NULL' if f.clock == '-' else 'call.t, f'}, real_request, buf, count, datatype)"
-        lines += [
-            f"    if (rc == 0) *{a.name} = "
-            f"{made if a.kind == 'REQUEST_OUT' else f'mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})'};"
-        ]
+        lines += [f"    if (rc == 0) *{a.name} = {made if a.kind == 'REQUEST_OUT' else adoption(f, a)};"]
     lines += [
         "    mpy_cross_out(t);" if f.clock == "-" else "    mpy_file_leave(call, rc);",
         f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(f, rc, "{f.symbol}");',

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..c_text import ADOPTED, parameters, real_call
+from ..c_text import ADOPTED, adoption, parameters, real_call
 from .collectives import collective_body
 from .files import file_body
 from ..function_table import Function, Table, TableError
@@ -25,7 +25,7 @@ def local_body(f: Function) -> list[str]:
     lines += ["    mpy_cross_in(t);", f"    int rc = {real_call(f, '')};"]
     if adopted:
         lines += [
-            *(f"    if (rc == 0) *{a.name} = mpy_{ADOPTED[a.kind]}_adopt(real_{a.name});" for a in adopted),
+            *(f"    if (rc == 0) *{a.name} = {adoption(f, a)};" for a in adopted),
             *(f"    mpy_or_null(rc, {a.name}, {NULL_OF[a.kind]});" for a in adopted),
         ]
     lines += [

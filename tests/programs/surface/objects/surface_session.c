@@ -20,7 +20,7 @@ static int sum(int value, MPI_Comm comm) {
 /* ---- a session: its process sets, groups and communicators ---- */
 
 static MPI_Session session, strict;
-static MPI_Group all, alone, halves[2];
+static MPI_Group all, alone, also, halves[2];
 static MPI_Comm world, self, half, inter;
 
 static void models_set_up(void) {
@@ -42,6 +42,7 @@ static void models_set_up(void) {
     MPI_Group_size(all, &size);
     MPI_Comm_create_from_group(all, "all", MPI_INFO_NULL, MPI_ERRORS_RETURN, &world);
     MPI_Comm_create_from_group(alone, "alone", MPI_INFO_NULL, MPI_ERRORS_RETURN, &self);
+    MPI_Group_union(alone, alone, &also);
     for (int i = 0; i < 2; i++) {
         int range[1][3] = {{i, size - 2 + i, 2}};
         MPI_Group_range_incl(all, 1, range, &halves[i]);
@@ -92,7 +93,12 @@ static void models_check(void) {
 
     CHECK(class_of(MPI_Session_finalize(&strict)) == MPI_ERR_PENDING); /* something of it still exists */
     MPI_Group_free(&alone);
+    MPI_Comm_group(self, &alone);
     MPI_Comm_free(&self);
+    CHECK(class_of(MPI_Session_finalize(&strict)) == MPI_ERR_PENDING); /* a group of it, and one of its communicator */
+    MPI_Group_free(&alone);
+    CHECK(class_of(MPI_Session_finalize(&strict)) == MPI_ERR_PENDING);
+    MPI_Group_free(&also);
     MPI_Session_finalize(&strict);
     CHECK(strict == MPI_SESSION_NULL);
     MPI_Initialized(&flag);
