@@ -86,7 +86,7 @@ CONTRACTS = {
     "wrappers/clock/clock.h": "core",  # a thread that is stopped, or leaves a callback, is in the clock
     "wrappers/collective/op.h": "core",  # the records of objects that core frees (mpy_object_unref): also the next two
     "wrappers/comm/comm.h": "core p2p",  # p2p: the identity of a communicator whose messages are stored
-    "wrappers/datatype/datatype.h": "core tools",  # tools: sizes of messages
+    "wrappers/datatype/datatype.h": "core p2p tools",  # tools: sizes of messages; p2p: committed types
     "wrappers/environment/outside.h": "core environment",  # without a real MPI; its tables are generated
     "wrappers/lifetime/hooks.h": "core",  # put into the upper block
     "wrappers/tools/trace.h": "core",  # a longjmp out of a callback leaves open records

@@ -8,6 +8,7 @@
  */
 #include "request.h"
 #include "p2p.h"
+#include "datatype/datatype.h"
 #include "environment/errors.h"
 #include "tools/trace.h"
 
@@ -44,13 +45,19 @@ static void retract(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, int *
     mpy_count_blocking(th, c, source, s, rc);
 }
 
+static bool is_committed(int datatype) {
+    if (MPY_LIKELY(mpy_is_builtin(datatype))) return true;
+    const mpy_datatype_t *d = mpy_datatype(datatype);
+    return d != NULL && d->committed;
+}
+
 /* In the lower half: looks for wrong arguments of the send, before the receive may take a message. The real library
  * checks all that are not plainly right. */
 static int check_send(const mpy_comm_t *c, const half_t *send) {
     int n = c->remote_size != 0 ? c->remote_size : c->size, request;
     bool reachable = (send->peer >= 0 && send->peer < n) || send->peer == MPI_PROC_NULL;
     if (MPY_LIKELY(reachable && send->tag >= 0 && send->tag <= TAG_ALWAYS && send->count >= 0 &&
-                   send->buf != NULL && mpy_is_builtin(send->datatype)))
+                   (send->buf != NULL || send->count == 0) && is_committed(send->datatype)))
         return MPI_SUCCESS;
     int rc = MPY_REAL(Send_init_c)(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag,
                                    c->obj.real, &request);
