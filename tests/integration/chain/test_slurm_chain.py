@@ -409,7 +409,7 @@ def test_what_slurm_says_of_a_job(cluster: Cluster, tmp_path: Path, monkeypatch:
     script = tmp_path / "a name.sh"
     script.write_text("#!/bin/sh\n")
     after = slurm.submit_after(job, script, ["--output=/dev/null"])
-    assert slurm._queued_after(job, script) == after and slurm._queued_after(after, script) is None
+    assert slurm._queued_after(job, script) == [after] and slurm._queued_after(after, script) == []
     cluster.command("scancel", job, after)
     until(lambda: slurm.show(job)["JobState"] != "RUNNING", "the last seconds of the job")
     assert abs((slurm._epoch(slurm.show(job)["EndTime"]) or 0) - time.time()) < 120
