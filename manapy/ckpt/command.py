@@ -6,9 +6,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import queue
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,6 +115,9 @@ def checkpoint_stuck(job: Job, *, then: str = "continue", progress: Progress | N
     If some ranks are in a collective, the others must enter it first, and may never do so: this may be why the job is
     stuck. The coordinator goes on trying.
     """
+    import queue  # imported here: a quick command needs neither
+    import threading
+
     answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
 
     def ask() -> None:

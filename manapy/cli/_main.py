@@ -17,7 +17,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -105,14 +105,22 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(f".{folder}.{name.removeprefix('_')}", __package__)
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """argparse makes one to check each option, and would import shutil for the width of the terminal: 2 ms."""
+
+    def __init__(self, prog: str) -> None:
+        columns = 80
+        with suppress(ValueError, OSError):  # no terminal
+            columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+        super().__init__(prog, width=columns - 2)
+
+
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of a command."""
     from .shared import dashes
 
     module = module_of(name)
-    parser = argparse.ArgumentParser(
-        prog=f"manapy {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog=f"manapy {name}", description=module.__doc__, formatter_class=_Formatter)
     module.add_arguments(parser)
     if more := getattr(module, "TAKES_MORE", None):
         dashes.show(parser, more)
