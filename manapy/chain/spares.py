@@ -74,7 +74,7 @@ def shape(header: Sequence[str], options: Sequence[str], more: int) -> Shape:
     each = _number(given.get("ntasks-per-node", "")) or 0
     tasks = _number(given.get("ntasks", "")) or (each or 1) * nodes
     if tasks < nodes:
-        raise UsageError(f"--spares: {tasks} tasks need no {nodes} nodes (--ntasks, --nodes)")
+        raise UsageError(f"--spares: {tasks} tasks cannot use {nodes} nodes (--ntasks, --nodes)")
     return Shape(nodes, tasks, more, each)
 
 

@@ -319,7 +319,8 @@ static int disconnect(mpy_thread_t *t, mpy_comm_t *c, int slot) {
     return rc;
 }
 
-/* Local, as in MPICH. MPI_Comm_disconnect from processes of the job is local, too, but for receivers of freed sends. */
+/* Local, as in MPICH. MPI_Comm_disconnect from processes of the job is local, too, except that it waits until the sends
+ * whose requests were freed have been received. */
 static int leave(mpy_thread_t *t, mpy_comm_t *c) {
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_ALONE);
     mpy_cross_in(t);

@@ -168,7 +168,7 @@ int mpy_fd_file_commit(char *err, size_t n) {
         struct stat st;
         if (!rc && !fstat(cut->number, &st) && st.st_size > cut->bytes && ftruncate(cut->number, cut->bytes))
             rc =
-                mpy_reason(err, n, "can't cut %s back to its length at the checkpoint: %s", cut->path, strerror(errno));
+                mpy_reason(err, n, "cannot shorten %s to its length at the checkpoint: %s", cut->path, strerror(errno));
         cuts = cut->next;
         free(cut->path);
         free(cut);

@@ -184,9 +184,7 @@ class Labels:
 def check_size(trace: Trace, schedule: Schedule) -> None:
     """Raise ScheduleError if the schedule is for more or fewer ranks than the trace."""
     if schedule.size != trace.size:
-        raise ScheduleError(
-            f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}"
-        )
+        raise ScheduleError(f"the schedule {schedule} is for {schedule.size} ranks, but the trace has {trace.size}")
 
 
 def label(trace: Trace, schedule: Schedule) -> Labels:

@@ -34,7 +34,7 @@ def test_shape(header: list[str], options: list[str], expected: tuple[int, ...])
         ("--nodes=2-4", "the number of nodes that the program needs is missing"),
         ("--nodes=0", "the number of nodes that the program needs is missing"),
         ("--nodes=", "the number of nodes that the program needs is missing"),
-        ("--nodes=4 --ntasks=2", "2 tasks need no 4 nodes"),
+        ("--nodes=4 --ntasks=2", "2 tasks cannot use 4 nodes"),
         ("--nodes=2 --gpus=8", "--gpus counts for the whole allocation: use --gpus-per-node"),
         ("--nodes=2 -G8", "-G counts for the whole allocation: use --gpus-per-node"),
         ("--nodes=2\n#SBATCH hetjob\n#SBATCH --nodes=1", "several components"),

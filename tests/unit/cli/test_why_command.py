@@ -252,7 +252,7 @@ def test_a_page_of_what_it_says(
     assert (
         cli.main(["trace", "report", str(folder), "--schedule", "tp=4,pp=2,dp=1,micro=2", "--out", "other.html"]) == 0
     )
-    assert "is one of 8 ranks, and the trace is of 2" in (tmp_path / "other.html").read_text(encoding="utf-8")
+    assert "is for 8 ranks, but the trace has 2" in (tmp_path / "other.html").read_text(encoding="utf-8")
     assert cli.main(["trace", "report", str(folder), "--out", "nowhere/report.html"]) == 1
     said = capsys.readouterr().err
     assert "nowhere" in said and "Traceback" not in said

@@ -132,7 +132,7 @@ def test_other_calls_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("tp=2,pp=4,dp=4,micro=8", "32 ranks, and the trace is of 16"),
+        ("tp=2,pp=4,dp=4,micro=8", "32 ranks, but the trace has 16"),
         ("tp=4,pp=4,dp=1,micro=8", "should be a TP group"), ("tp=2,pp=4,dp=2,micro=6", "doesn't fit"),
         ("tp=2,pp=4,dp=2,micro=8,kind=gpipe", "doesn't fit"), ("tp=2,pp=2,dp=4,micro=8", "doesn't fit"),
     ],

@@ -442,7 +442,7 @@ def test_tp_alone_and_dp_alone(text: str, given: bool, factor: float) -> None:
 def test_tp_alone_and_dp_alone_of_another_size(text: str) -> None:
     trace = simulate(Model(parse("tp=2,dp=1,micro=4"), iterations=4)).trace
     assert trace is not None
-    with pytest.raises(ScheduleError, match="is one of 4 ranks, and the trace is of 2"):
+    with pytest.raises(ScheduleError, match="is for 4 ranks, but the trace has 2"):
         slow.verdicts(trace, parse(text))
 
 
