@@ -57,7 +57,7 @@ STARTS = 30.0  # seconds until a step that starts must have become a job
 KILLS = 20.0  # seconds until killed ranks and processes must have ended
 GONE = 2.0  # seconds after the script's end in which a silent coordinator may be writing its job's end
 GONE_TRIES = 2  # checkpoints in a row; a coordinator that is starting has no port for a moment
-SETTLE = 60.0  # seconds for a coordinator to record the end of its ranks; Slurm gives a stopped one 30 (KillWait)
+SETTLE = 40.0  # seconds for a coordinator to record the end of its ranks; Slurm may give them 30 (KillWait)
 HASTE = 10.0  # instead of both, if the attempt has expired: after 30 s (KillWait) Slurm kills its supervisor
 LEAST = 1.0  # seconds that an answer of the surroundings is waited for, whatever is due
 
@@ -103,6 +103,9 @@ class Watch(Protocol):
 
     def judge(self, outcome: Outcome) -> Outcome:
         """Correct the outcome by what is known of the environment."""
+
+    def end_remains(self) -> None:
+        """End the processes on other hosts that the script has left. Raises ManapyError."""
 
 
 class Outcome(NamedTuple):
@@ -194,9 +197,12 @@ class Attempt:
                 outcome = self._loop(look)
                 if self._watching is not None:
                     self._watching.close()
+                haste = outcome.how == "expired"
                 if outcome.how != "finished":
-                    haste = outcome.how == "expired"
                     self._kill_script(self._coordinators(), HASTE if haste else KILLS)
+                if not haste and (outcome.how != "finished" or outcome.code):
+                    self._end_remains()
+                if outcome.how != "finished":
                     self._await_coordinators(HASTE if haste else SETTLE)
                 return outcome
             finally:
@@ -588,6 +594,12 @@ class Attempt:
                 command.stop(which, checkpoint=False)
             except ManapyError:
                 continue  # it has ended already
+
+    def _end_remains(self) -> None:
+        try:
+            self.watch.end_remains()
+        except ManapyError as error:
+            self.say(f"cannot end what is left of this attempt ({error})")
 
     def _kill_script(self, spare: set[int], seconds: float) -> None:
         """Kill until no process below us is left except ``spare``."""

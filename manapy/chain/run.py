@@ -41,6 +41,9 @@ class UserWatch:
         """Return the outcome unchanged."""
         return outcome
 
+    def end_remains(self) -> None:
+        """Nothing to do: mpirun ends what runs on other hosts."""
+
     def on_signal(self, number: int) -> str:
         """Leave after any signal."""
         self.asked = _reason(number)

@@ -8,6 +8,7 @@ Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1);
 - While a requeued job is still completing, squeue's number of its nodes is that of the nodes that have not completed.
 - squeue writes 1024 nodes as 1K, unless it gets --noconvert.
 - squeue writes times in the zone of TZ. At the end of summer time an hour of local time comes twice.
+- The tasks of a step live on if its srun is killed. scancel of a step sends SIGTERM, and SIGKILL 2 s later.
 - A job that the scheduler has requeued itself, after a lost node or a preemption, comes back the same way.
 """
 
@@ -20,6 +21,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..core.errors import ManapyError, UsageError
+from ..core.processes import is_alive
 from . import timing
 from .attempt import AllocationState, Outcome
 
@@ -45,7 +48,7 @@ SHOWN = {
     "TimeMin": "MinTime",
 }
 WIDTH = 32  # of a column of squeue
-# what scancel says of a job that has ended (slurm_errno.c)
+# what scancel says of a job or step that has ended (slurm_errno.c)
 GONE = ("Invalid job id specified", "already completing or completed")
 CANCELLED = ("CANCELLED", "DEADLINE")
 # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
@@ -238,6 +241,15 @@ def is_unwell(state: str) -> bool:
     return any(word in state for word in UNWELL)
 
 
+def _left(job: str) -> list[str]:
+    """The job's steps whose srun has run on this host, and has ended. A user may look at the job with another srun.
+    Raises SlurmError."""
+    here = socket.gethostname().partition(".")[0]
+    shown = command("scontrol", "--oneliner", "show", "step", job)
+    sruns = re.findall(r"^StepId=(\S+\.\d+) .*SrunHost:Pid=(\S+):(\d+)$", shown, re.MULTILINE)  # not .batch
+    return [step for step, host, pid in sruns if host.partition(".")[0] == here and not is_alive(int(pid))]
+
+
 class Allocation:
     """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None;
     ``period``: seconds between looks. ``used``: the nodes that the script uses, if these are not all (spares.py);
@@ -318,12 +330,15 @@ class Allocation:
         """The nodes that the allocation still has. Raises SlurmError."""
         return present(self.job)
 
-    def end_steps(self) -> None:
-        """End all steps, also those that have survived their srun: with a rank on a node that does not answer, or a
-        stopped one. They would keep the processors of all their nodes. Raises SlurmError."""
-        steps = command("squeue", "--noheader", "--steps", f"--jobs={self.job}", "--format=%i").split()
-        if left := [step for step in steps if step.rpartition(".")[2].isdigit()]:  # not .batch
-            command("scancel", *left)
+    def end_remains(self) -> None:
+        """End the steps that have survived their srun: with a rank that is hung or stopped, or on a node that does not
+        answer. They would keep the processors of all their nodes. Raises SlurmError."""
+        for step in _left(self.job):
+            try:
+                command("scancel", step)
+            except SlurmError as error:
+                if not any(text in str(error) for text in GONE):
+                    raise
 
     def unwell(self) -> list[str]:
         """The nodes of this allocation that are no longer usable."""

@@ -192,10 +192,6 @@ class AllocatedNodes:
             self._say(text)
             return False
         self.chosen, self._again = chosen, True
-        try:
-            self._allocation.end_steps()
-        except SlurmError as error:
-            self._say(f"cannot end what is left of the last attempt ({error})")
         if away := [node for node in before if node not in chosen]:
             to = [node for node in chosen if node not in before]
             self._chain.append("moved", self._chain.attempts(), away=away, to=to, left=len(self.left))

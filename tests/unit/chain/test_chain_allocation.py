@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,3 +136,19 @@ def test_hour_that_comes_twice(slurm: FakeSlurm, berlin: None, deadline: int) ->
     shown = line(EndTime="@" * 19)
     slurm.answer("squeue", f"echo '{shown}' | sed \"s/@@*/$(date -d @{deadline} +%FT%T)/\"")
     assert Allocation(None, 60).look().deadline == deadline
+
+
+def test_steps_whose_srun_is_gone_are_ended(slurm: FakeSlurm) -> None:
+    """Not the step of a user who looks at the job, with an srun here or on another host."""
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    here = socket.gethostname()
+    sruns = {"batch": "(null):0", "0": f"{here}:{gone.pid}", "1": f"{here}:{os.getpid()}", "2": f"other:{gone.pid}"}
+    shown = [f"StepId=17.{step} UserId=0 Name=a SrunHost:Pid={srun}" for step, srun in sruns.items()]
+    slurm.answer("scontrol", f"printf '{chr(10).join(shown)}'")
+    Allocation(None, 60).end_remains()
+    assert slurm.calls("scancel") == ["scancel 17.0"]
+    slurm.answer(
+        "scancel", "echo 'scancel: error: Kill job error on job step id 17: Invalid job id specified' >&2; exit 1"
+    )
+    Allocation(None, 60).end_remains()  # it has ended since

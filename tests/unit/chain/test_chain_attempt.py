@@ -45,6 +45,9 @@ class Surroundings:
     def judge(self, outcome: Outcome) -> Outcome:
         return outcome
 
+    def end_remains(self) -> None:
+        pass
+
 
 class Run:
     """An attempt whose script sleeps, with one step whose job has the given ``fields``."""

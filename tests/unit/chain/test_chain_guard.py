@@ -141,7 +141,7 @@ def test_job_that_is_none_of_the_chain(slurm: FakeSlurm, history: History, monke
 def test_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_path: Path) -> None:
     """The guard asks again until it knows whether the job may be requeued, and until the job is requeued."""
     slurm.job(PreemptTime=fake_slurm.at(0), fails=2)
-    slurm.answer("scontrol", "kill -TERM $PPID", fails=2)
+    slurm.answer("scontrol", "kill -TERM $PPID", fails=3)  # the first call asks for steps
     done = fake_slurm.guard(tmp_path / "chain", script="exec sleep 600")
     assert "the job continues in the next allocation" in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert "must not be requeued" not in done.stderr

@@ -83,7 +83,7 @@ def test_a_schedule_that_does_not_fit_is_said(tmp_path: Path, capsys: pytest.Cap
     folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
     assert cli.main(["trace", "top", str(folder), "--schedule", "tp=2,pp=2,dp=1,micro=4"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert "is one of 4 ranks" in said[-2] and said[-1].startswith("why: deadlock") and "iteration" not in said[1]
+    assert "is for 4 ranks" in said[-2] and said[-1].startswith("why: deadlock") and "iteration" not in said[1]
 
 
 def test_a_damaged_file_and_one_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
