@@ -8,7 +8,7 @@ values must be sampled while the job runs. For a time without samples they are u
 Invariants
  1. The thread of a rank that waits longest counts: a call, or a parallel loop, is as late as its last thread.
  2. When a wait happened between two samples is unknown. A stretch of time is given all waits of the intervals that it
-    touches. So a delay is attributed to the run queue wherever that is possible.
+    touches (Delays.waited). So a delay is attributed to the run queue wherever that is possible.
  3. The kernel adds a wait when it ends. Until then, a thread that is ready and has not run since an earlier sample
     counts as waiting since that sample.
  4. Times are ns by CLOCK_MONOTONIC here, and on the job's clock in Delays.
@@ -74,6 +74,15 @@ class Delays:
         if first < 0 or last >= len(moments):
             return None
         return min(int(sums[last] - sums[first]), until - since)
+
+    def evenly(self, rank: int, since: int, until: int) -> int | None:
+        """Return for how long a rank had to wait in this time, ns, if its waits between two samples were spread evenly.
+        None: not known, as for `waited`."""
+        if self.waited(rank, since, until) is None:
+            return None
+        moments, sums = self.ranks[rank]
+        begin, end = np.interp([since, until], moments, sums)
+        return int(end - begin)
 
     def share(self, rank: int) -> float:
         """Return the share of the sampled time that a rank waited; 0 without samples."""

@@ -13,7 +13,7 @@ meanwhile, because it may have waited there. Time before calls that only test (T
 
 If fewer than FEWEST collectives caused most of the cost, they are reported as single events; otherwise the cost is
 reported as a habit of the rank. A rank is starved only if its waits for a processor are known in most of its cost, and
-exceed those of its peers.
+exceed those of its peers. Then it is the host's fault; otherwise the rank may have more work than its peers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SHARE = 0.1  # a straggler costs at least this share of the time
 OFTEN = 3.0  # a straggler costs at least so many times the median of the other ranks
 MOST = 0.9  # share of a rank's cost: if fewer than FEWEST collectives caused it, they are single events
 WORTH = 10_000_000  # ns; a straggler costs at least this
+NEWEST = 30_000_000_000  # ns, in which a straggler that lasts costs its share
 DEAREST = 256  # number of most expensive collectives that are compared with waits for a processor
 
 
@@ -71,6 +72,8 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
     )
     evidence = (why,) if why else ()
     waits, window, count, uneven = _late(trace, order, 2 * uncertainty)
+    newest = min(window, NEWEST)
+    recent = waits.until > int(events["enter"][order].max(initial=0)) - newest
     late = np.bincount(waits.rank, waits.cost, trace.size)
     if count < FEWEST:
         text = f"{count} collectives in which all wait for each other are recorded: too few to tell a straggler"
@@ -97,7 +100,7 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
             if starved
             else f"it spent more time outside MPI before {'it' if few == 1 else 'them'}"
         )
-        cost = int(late[rank])
+        cost, share = int(late[rank]), None
         if few < min(FEWEST, len(mine)):
             cost, dearest = int(waits.cost[mine[:few]].sum()), events[waits.call[mine[0]]]
             which = f"{name(int(dearest['op']))} (its call {dearest['seq']})"
@@ -108,6 +111,7 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
                 often += f" at {which}"
             text = f"kept the others waiting {often}, because {because}"
         else:
+            share = float(waits.cost[(waits.rank == rank) & recent].sum() / newest)
             text = (
                 f"keeps the others waiting: they waited for it in or before {len(mine)} of {count} collectives, because"
                 f" {because}; together {span(cost)} of {span(window)}"
@@ -119,7 +123,8 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
                 Cause.STARVED if starved else Cause.COMPUTE,
                 rank,
                 cost_ns=cost,
-                confidence=0.8,
+                share=share,
+                confidence=0.95 if starved else 0.8,
                 evidence=(*evidence, *((f"no trace of {len(lost)} ranks",) if lost else ())),
                 alternatives=() if sampled else (UNSAMPLED,),
                 action="see what it does there: work, files, sleep, or was it stopped? Compare its share of the work, "
@@ -140,21 +145,30 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
 def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> tuple[bool, bool]:
     """Return two answers. First: whether a rank's waits for a processor explain its cost, in the collectives for which
     such waits are known. Second: whether they are known for most of the cost. Waits that its peers had as well did not
-    make it later than them."""
+    make it later than them: over the whole time, the rank must have waited longer than they, too, because samples can
+    be further apart than collectives."""
     known = explained = 0.0
+    begin, end = np.iinfo(np.int64).max, 0
     for cost, since, until in zip(
         waits.cost[dearest].tolist(), waits.since[dearest].tolist(), waits.until[dearest].tolist(), strict=True
     ):
         own = delays.waited(rank, since, until)
         if own is None:
             continue
-        others = [
-            wait for peer in delays.ranks if peer != rank and (wait := delays.waited(peer, since, until)) is not None
-        ]
-        known += cost
-        explained += min(max(own - (float(np.median(others)) if others else 0.0), 0.0), cost)
+        known, begin, end = known + cost, min(begin, since), max(end, until)
+        explained += min(max(own - _of_others(delays, rank, since, until), 0.0), cost)
     total = float(waits.cost[dearest].sum())
-    return known >= EXPLAINS * total and explained >= EXPLAINS * known, known >= EXPLAINS * total
+    sampled = known >= EXPLAINS * total
+    if not sampled or explained < EXPLAINS * known:
+        return False, sampled
+    longer = (delays.evenly(rank, begin, end) or 0) - _of_others(delays, rank, begin, end)
+    return longer >= EXPLAINS * known, sampled
+
+
+def _of_others(delays: Delays, rank: int, since: int, until: int) -> float:
+    """Return for how long the other ranks had to wait for a processor in this time, ns: the median."""
+    found = [wait for peer in delays.ranks if peer != rank and (wait := delays.evenly(peer, since, until)) is not None]
+    return float(np.median(found)) if found else 0.0
 
 
 def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int, float]:

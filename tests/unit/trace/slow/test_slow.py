@@ -328,21 +328,33 @@ def test_a_wait_for_a_processor_explains_what_it_was_sampled_for() -> None:
     begin, end = int(trace.events["enter"].min()) - 10**9, int(trace.events["exit"].max())
     moments = np.arange(begin, end + 10**9, 10**6)
 
-    def cause(own: float, others: float, since: int = begin) -> Cause:
-        known = moments[moments >= since]
+    def cause(own: float, others: float, since: int = begin, every: int = 1) -> Cause:
+        known = moments[moments >= since][::every]
         delays = Delays(
-            {
-                rank: (known, (np.arange(len(known)) * 10**6 * (own if rank == 1 else others)).astype(np.int64))
-                for rank in range(4)
-            }
+            {rank: (known, ((known - known[0]) * (own if rank == 1 else others)).astype(np.int64)) for rank in range(4)}
         )
         (verdict,) = stragglers.verdicts(trace, delays=delays)
-        assert verdict.rank == 1
+        assert verdict.rank == 1 and verdict.share == pytest.approx(1 / 3, rel=0.01)
+        assert (verdict.confidence >= 0.9) == (verdict.cause is Cause.STARVED), "it may have more work"
         return verdict.cause
 
     assert cause(0.3, 0.0) is Cause.STARVED
     assert cause(0.3, 0.3) is Cause.COMPUTE
+    for every in (100, 500):  # samples are further apart than collectives
+        assert cause(0.5, 0.1, every=every) is Cause.STARVED
+        assert cause(0.3, 0.3, every=every) is cause(0.5, 0.5, every=every) is Cause.COMPUTE
     assert cause(0.9, 0.0, end - 20_000_000) is Cause.COMPUTE
+
+
+def test_the_share_of_a_straggler_is_that_of_the_newest_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was slow in the first half."""
+    work = np.full((60, 4), 0.01)
+    work[:30, 1] += 0.005
+    (verdict,) = stragglers.verdicts(program(work))
+    assert verdict.rank == 1 and verdict.share == pytest.approx(0.2, rel=0.05)
+    monkeypatch.setattr(stragglers, "NEWEST", 200_000_000)
+    (verdict,) = stragglers.verdicts(program(work))
+    assert verdict.rank == 1 and verdict.share == 0.0
 
 
 def test_who_waits_elsewhere_is_not_the_straggler() -> None:
