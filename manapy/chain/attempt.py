@@ -48,7 +48,7 @@ from ..core.errors import GoneError, ManapyError, ManifestError
 from . import descendants, steps, timing
 from .contact import Contact
 from .record import Chain, Event
-from .remedy import Remedy, remedy
+from .remedy import Mover, Remedy, remedy
 from .watching import Hung, Watching
 
 TICK = 0.25  # seconds between looks at the script's steps
@@ -68,7 +68,7 @@ class Policy:
 
     ``interval`` None: computed from ``mtbf`` (mean time between failures), but at least ``least``; without ``mtbf``
     only at the end. With ``least``, checkpoints that others have asked for count, too. ``patience``: how long a verdict
-    must hold; None: the jobs are not watched.
+    must hold; None: the jobs are not watched. ``move``: a job is moved if one host makes it slow and it is worth it.
     """
 
     interval: float | None = None
@@ -76,6 +76,7 @@ class Policy:
     least: float = 0.0
     margin: float = timing.MARGIN
     patience: float | None = None
+    move: bool = False
 
 
 class AllocationState(NamedTuple):
@@ -103,6 +104,9 @@ class Watch(Protocol):
 
     def judge(self, outcome: Outcome) -> Outcome:
         """Correct the outcome by what is known of the environment."""
+
+    def can_replace(self, host: str) -> bool:
+        """Is there a good host for the next attempt instead of this one?"""
 
     def end_remains(self) -> None:
         """End the processes on other hosts that the script has left. Raises ManapyError."""
@@ -179,6 +183,8 @@ class Attempt:
         self._contact = Contact()
         self._told_lost: set[Path] = set()  # jobs that go on without coordinator, because they have no checkpoint
         self._hung: Outcome | None = None  # to be returned once its job is saved, or cannot be
+        self._move: Outcome | None = None  # to be returned once the jobs are saved
+        self._mover = Mover(chain, attempt, say) if policy.move else None
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for end in self._wake:  # not sooner: a thread that still waits writes to it
             weakref.finalize(self, os.close, end)
@@ -247,28 +253,31 @@ class Attempt:
             self._note_running()
             if (hung := self._look_whether_hung(live)) is not None:
                 return hung
+            if not leave and now >= retry and (slow := self._slow_host(look)) is not None:
+                self._move, self._final = slow, self._begin_save(slow.reason, "hold")
             if self._final is not None and self._final.results is not None:
                 self._collect()  # it may have ended a moment ago
                 # all jobs have ended by themselves meanwhile
                 if self._code is not None and not any(self._final.results):
-                    self._final = self._hung = None
+                    self._final = self._hung = self._move = None
                     continue
                 if not (problem := _problem(self._final)):
                     # a step has begun meanwhile; held jobs are not live
                     if self._starting() or self._live():
-                        self._final = None
+                        self._final = self._move = None
                         continue
                     if (crash := self._crash()) is not None:
                         return crash
                     self._end_held()
                     if (stopped := self._stopped()) is not None:
                         return stopped
-                    return self._hung or Outcome("yielded" if early else "left", reason=self._final.cause)
+                    left = Outcome("yielded" if early else "left", reason=self._final.cause)
+                    return self._hung or self._move or left
                 if self._hung is not None:
                     self.say(f"it cannot be saved: {problem}")
                     return self._hung
                 self.say(f"the checkpoint failed: {problem}; {self._fallback()}")
-                self._final, retry = None, now + RETRY
+                self._final, self._move, retry = None, None, now + RETRY
                 if look.deadline is not None and now + RETRY > look.deadline:
                     return Outcome("expired", reason=problem)
             if leave and self._final is None and now >= retry and not self._starting():
@@ -334,6 +343,14 @@ class Attempt:
             return self._hung
         self._final = self._begin_save(self._hung.reason, "hold", stuck=True)
         return None
+
+    def _slow_host(self, look: AllocationState) -> Outcome | None:
+        """The outcome if a job is to be moved away from a host that makes it slow."""
+        if self._mover is None or self._watching is None or not self.measured or self._hung or self._final:
+            return None
+        takes = max(self.measured[-3:]) + (self._copy or 0.0)
+        slow = self._mover.look(self._watching.slow, look.deadline, takes, self.watch.can_replace)
+        return Outcome("yielded", reason=f"{slow.host} is slow", host=slow.host) if slow is not None else None
 
     def _record(self, which: job.Job, hung: Hung, what: Remedy) -> None:
         self.say(f"this is certain: {'saving and ' * what.save}ending the job; the evidence is in {hung.evidence}")

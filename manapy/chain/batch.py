@@ -396,7 +396,8 @@ def _attempts(supervisor: Supervisor, allocation: slurm.Allocation, later: Calla
         if why := supervisor.refusal():
             return _give_up(supervisor, why)
         why = f"{outcome.reason}: " * (outcome.how != "hung")  # a hang's reason was said
-        stays = failed or (outcome.how in ("yielded", "taken") and outcome.reason == allocation.freed)
+        early = outcome.how in ("yielded", "taken")
+        stays = failed or (early and (outcome.reason == allocation.freed or bool(outcome.host)))
         if fleet.replace(outcome) if fleet is not None and stays else failed and not unwell:
             say(f"{why}starting again")
             continue
@@ -413,7 +414,7 @@ def _attempt(
     """Run the script once, on the nodes of the allocation that are not spare."""
     if fleet is None:
         return supervisor.attempt(allocation.job, allocation.nodes.split("\n"), allocation, env)
-    allocation.used = fleet.chosen
+    allocation.used, allocation.can_replace = fleet.chosen, fleet.can_replace
     fleet.start_sentinel()
     return supervisor.attempt(allocation.job, fleet.chosen, allocation, fleet.environment(env))
 

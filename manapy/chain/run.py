@@ -25,12 +25,12 @@ EXIT_INTERRUPTED = 130
 
 class UserWatch:
     """The environment of `manapy run`: only the user or --time ends the run. ``asked``: the reason to leave after the
-    last signal, or ""."""
+    last signal, or "". ``can_replace``: see attempt.Watch."""
 
     period = 3600.0
 
-    def __init__(self, deadline: float | None = None) -> None:
-        self._deadline = deadline
+    def __init__(self, deadline: float | None = None, can_replace: Callable[[str], bool] = lambda host: False) -> None:
+        self._deadline, self.can_replace = deadline, can_replace
         self.asked = ""
 
     def look(self, enough: Callable[[], bool] = lambda: False) -> AllocationState:
@@ -65,9 +65,9 @@ def supervise(
             return 1
         force = False
         chosen = _choose(hosts, bad, _ranks(chain))
-        watch = UserWatch(deadline)
+        watch = UserWatch(deadline, lambda host: _is_out(host, _choose(hosts, [*bad, host], _ranks(chain)), hosts))
         outcome = supervisor.attempt("", chosen, watch, _environment(chain, chosen, supervisor.say))
-        if outcome.how not in FAILED:
+        if outcome.how not in FAILED and not outcome.host:
             return _over(supervisor, outcome)
         if watch.asked:  # it failed while it was saved
             return _over(supervisor, outcome._replace(reason=f"{watch.asked}, and {outcome.reason}"))
@@ -75,7 +75,7 @@ def supervise(
             bad = [*(name for name in bad if name != outcome.host), outcome.host]
         idle = failures_in_a_row(chain, enough=1)  # none: the attempt had come further
         pause = min(back_off * 2 ** (idle - 1), BACK_OFF_MAX) if idle else 0.0
-        why = f"{outcome.reason}: " * (outcome.how == "crashed")  # a hang's reason was said
+        why = f"{outcome.reason}: " * (outcome.how == "crashed")  # the others' reason was said
         supervisor.say(f"{why}starting again{f' in {pause:.0f} s' if pause else ''}")
         if reason := _signal_within(pause):
             return _over(supervisor, Outcome("expired", reason=reason))
@@ -130,6 +130,13 @@ def _choose(hosts: Sequence[str], bad: Sequence[str], ranks: int) -> list[str]:
         if not left_out or sum(map(_places, good)) >= needed:
             return good
         del left_out[0]
+
+
+def _is_out(name: str, chosen: Sequence[str], hosts: Sequence[str]) -> bool:
+    """Is this one of the hosts, and not chosen?"""
+    short = name.partition(".")[0]
+    with_it, without = ([one.partition(":")[0].partition(".")[0] for one in some] for some in (hosts, chosen))
+    return short in with_it and short not in without
 
 
 def _places(host: str) -> int:

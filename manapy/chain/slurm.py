@@ -255,7 +255,8 @@ class Allocation:
     ``period``: seconds between looks. ``used``: the nodes that the script uses, if these are not all (spares.py);
     ``freed``: if some of those must be freed, the text that look() gives as reason to leave;
     ``ended``: the last reason to leave that on_signal() gave; from then on look() gives it, too.
-    ``when_cancelled``: look() calls this once, if it finds after a signal that the job was cancelled."""
+    ``when_cancelled``: look() calls this once, if it finds after a signal that the job was cancelled;
+    ``can_replace``: see attempt.Watch."""
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
@@ -270,6 +271,7 @@ class Allocation:
         self.freed = ""
         self.ended = ""
         self.when_cancelled: Callable[[], object] | None = None
+        self.can_replace: Callable[[str], bool] = lambda host: False
         self._budget_end = budget_end
         self._restarts = ""
         self._promised = math.inf  # the last deadline while the job ran

@@ -177,6 +177,11 @@ class AllocatedNodes:
             except OSError as error:
                 self._say(f"nothing notices the loss of {first} ({why(error)})")
 
+    def can_replace(self, host: str) -> bool:
+        """Is a spare node left, instead of this one?"""
+        short = host.partition(".")[0]
+        return bool(self.left) and short in [node.partition(".")[0] for node in self.chosen]
+
     def replace(self, outcome: Outcome) -> bool:
         """Choose the nodes for the next attempt in this allocation. False: too few are left."""
         name = outcome.host.partition(".")[0]

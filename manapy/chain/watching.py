@@ -50,6 +50,15 @@ class Hung:
     since: float
 
 
+@dataclass(frozen=True)
+class Slow:
+    """A host that makes a job slow, and has for the patience: ``share`` of its time is lost."""
+
+    sentence: str
+    host: str
+    share: float
+
+
 @dataclass(eq=False)
 class _Watch:
     """The watch over one job. ``again``: when to start it again, and ``pause``: the pause before that. ``acting``: a
@@ -64,6 +73,7 @@ class _Watch:
     acting: Hung | None = None
     acting_since: float = 0.0
     hung: Hung | None = None
+    slow: Slow | None = None
 
 
 class Watching:
@@ -94,6 +104,12 @@ class Watching:
     def hung(self) -> tuple[Job, Hung] | None:
         """A job that is certainly hung, and has been for long enough, and why."""
         return next(((watch.job, watch.hung) for watch in self._watches.values() if watch.hung is not None), None)
+
+    @property
+    def slow(self) -> Slow | None:
+        """The host that costs most, as the last look at its job has found it."""
+        slows = [watch.slow for watch in self._watches.values() if watch.slow is not None]
+        return max(slows, key=lambda slow: slow.share, default=None)
 
     def close(self) -> None:
         """End all watches."""
@@ -138,6 +154,9 @@ class Watching:
 
     def _on(self, watch: _Watch, told: dict[str, Any]) -> None:
         verdict = told["verdict"]
+        if told["kind"] == "slow":
+            watch.slow = Slow(verdict["sentence"], told["host"], verdict["share"]) if verdict else None
+            return
         known = {name: verdict[name] for name in ("state", "cause", "rank", "call", "sentence")}
         match told["kind"]:
             case "new":
@@ -182,4 +201,4 @@ class Watching:
         watch.process.stdout.close()
         watch.process.kill()
         watch.process.wait()
-        watch.process, watch.rest = None, b""
+        watch.process, watch.rest, watch.slow = None, b"", None

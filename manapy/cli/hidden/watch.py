@@ -11,6 +11,9 @@ standard output.
                                       delay it.
     {"kind": "kept", "verdict": V, "missing": WHY}
                                       the evidence is written. WHY: what could not be written, or "".
+    {"kind": "slow", "verdict": V, "host": HOST}
+                                      this host makes the job slow, and has for long enough. Comes with each look that
+                                      finds it; with V null after the last one.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from ..shared.output import Output
 
 if TYPE_CHECKING:
     from ...trace.capture.locate import Found
+    from ...trace.model.verdict import Verdict
     from ..watch.looks import LookResult
 
 EVERY = 1.0  # seconds between looks at a job of which ranks wait, if they are cheap
@@ -55,14 +59,19 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
     found = locate.find(options.job)
     standing = StandingVerdicts(options.patience, PROVEN - {Cause.STOPPED})
+    slow = False
     with Sampler(EVERY) as sampler, Leaving(signal.SIGINT, signal.SIGTERM) as leaving:
         for seen in looks(found, sampler, leaving, standing, EVERY, share=SHARE):
             for verdict in seen.news.new:
                 _tell(out, kind="new", verdict=as_json(verdict))
             for verdict, stood in seen.news.back:
                 _tell(out, kind="back", verdict=as_json(verdict), text=taken_back(verdict, stood, seen.over))
+            lasting = [verdict for verdict in seen.news.lasting if verdict.cause in (Cause.STARVED, Cause.COMPUTE)]
+            if lasting or slow:
+                worst = max(lasting, key=lambda verdict: verdict.share or 0.0, default=None)
+                _tell(out, kind="slow", verdict=worst and as_json(worst), host=_host(seen, worst))
+            slow = bool(lasting)
             for verdict in () if seen.over else seen.news.act:
-                accused = seen.trace.ranks.get(verdict.rank) if verdict.rank is not None else None
                 age = 0.0 if verdict.since_ns is None else (seen.trace.now - verdict.since_ns) / 1e9
                 since = round(time.time() - age, 3)
                 _tell(
@@ -70,7 +79,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
                     kind="act",
                     verdict=as_json(verdict),
                     since=since,
-                    host=accused.host if accused is not None else "",
+                    host=_host(seen, verdict),
                     evidence=str(options.evidence),
                 )
                 _tell(out, kind="kept", verdict=as_json(verdict), missing=_keep(found, seen, options.evidence))
@@ -79,6 +88,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def _tell(out: Output, **fields: Any) -> None:
     out.line(json.dumps(fields))
+
+
+def _host(seen: LookResult, verdict: Verdict | None) -> str:
+    """The host of the rank that a verdict names; "" if it names none."""
+    accused = seen.trace.ranks.get(verdict.rank) if verdict is not None and verdict.rank is not None else None
+    return accused.host if accused is not None else ""
 
 
 def _keep(found: Found, seen: LookResult, folder: Path) -> str:

@@ -181,8 +181,9 @@ def names(text: str) -> list[str]:
     return found
 
 
-def add_chain(parser: argparse.ArgumentParser) -> None:
-    """Options for when a chain takes checkpoints and when it gives up."""
+def add_chain(parser: argparse.ArgumentParser, elsewhere: str) -> None:
+    """Options for when a chain takes checkpoints and when it gives up. elsewhere: the option that gives a job other
+    hosts to be moved to."""
     parser.add_argument(
         "--interval",
         metavar="TIME|never",
@@ -235,6 +236,15 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
         default=300.0,
         help="how long a job must be hung before it is ended (default 5m); does not apply to a proven deadlock",
     )
+    parser.add_argument(
+        "--on-slow",
+        choices=("report", "move"),
+        default="report",
+        help=(
+            "move: if one host makes the job slow for the time of --patience, and the expected gain is more than the "
+            f"cost, save the job and continue it without that host; needs {elsewhere} (default: report)"
+        ),
+    )
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
@@ -253,12 +263,14 @@ def policy(options: argparse.Namespace) -> Policy:
     for option in ("interval", "mtbf", "budget"):
         if getattr(options, option) == 0:
             raise UsageError(f"--{option} must be more than 0")
-    patience = options.patience if options.watch == "on" else None
+    patience, move = options.patience if options.watch == "on" else None, options.on_slow == "move"
+    if move and patience is None:
+        raise UsageError("--on-slow move needs --watch on")
     if options.interval == math.inf:
-        return Policy(margin=options.margin, patience=patience)
+        return Policy(margin=options.margin, patience=patience, move=move)
     if options.interval is None and options.mtbf is None:
-        return Policy(None, timing.ASSUMED_MTBF, timing.ASSUMED_LEAST, options.margin, patience)
-    return Policy(options.interval, options.mtbf, margin=options.margin, patience=patience)
+        return Policy(None, timing.ASSUMED_MTBF, timing.ASSUMED_LEAST, options.margin, patience, move)
+    return Policy(options.interval, options.mtbf, margin=options.margin, patience=patience, move=move)
 
 
 def limits(options: argparse.Namespace) -> Limits:

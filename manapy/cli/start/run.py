@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_chain_directory(
         parser, "; an existing chain is continued (default: a new manapy-chain-<time>/ in the working directory)"
     )
-    arguments.add_chain(parser)
+    arguments.add_chain(parser, "--hosts")
     parser.add_argument(
         "--back-off",
         metavar="TIME",
@@ -63,6 +63,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
     command = options.after
     how = arguments.policy(options)
+    if how.move and not options.hosts:
+        raise UsageError("--on-slow move needs --hosts: more hosts than the job uses")
     if options.dir is not None and record.is_chain(options.dir):
         chain = record.read_own(options.dir)
         if chain.record["kind"] != "run":

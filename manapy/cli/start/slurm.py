@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=15.0,
             help="ask Slurm for deadline and nodes every TIME (default 15s)",
         )
-        arguments.add_chain(command)
+        arguments.add_chain(command, "--spares")
     arguments.add_force(guard)
 
 
@@ -104,6 +104,8 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
             "--sbatch"
         )
     how = arguments.policy(options)
+    if how.move and not options.spares:
+        raise UsageError("--on-slow move needs --spares: nodes to move the job to")
     if late := _own_options(options.arguments):
         out.note(f"manapy: {', '.join(late)}: passed to {options.script}; options of manapy stand before the script")
     script = batch.read_script(options.script)
@@ -161,4 +163,4 @@ def _guard_options(options: argparse.Namespace) -> list[str]:
         if (value := getattr(options, name)) is not None:
             text = "never" if value == math.inf else str(value) if isinstance(value, int) else f"{value:.12g}"
             words.append(f"--{name.replace('_', '-')}={text}")
-    return [*words, f"--watch={options.watch}"]
+    return [*words, f"--watch={options.watch}", f"--on-slow={options.on_slow}"]

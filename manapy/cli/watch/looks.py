@@ -3,7 +3,8 @@
 Invariants
  1. There is one more look after the end of the job, so that events after the previous look are seen.
  2. While all ranks of a job on this host make progress, nothing is read but the heads of their rings
-    (head_progress.py), and slow ranks are looked for every WINDOW seconds only.
+    (head_progress.py), and slow ranks are looked for every WINDOW seconds only, unless it has to be found out whether
+    one stays slow.
  3. A look at a recording of which nothing can be read, because no host answers, has no result. It is made again. It
     is an error if it is the first look, after BLIND seconds without a result, and if the job has ended.
  4. A watch with a ``share`` takes at most that share of a processor for its looks while nothing is wrong, and a fifth
@@ -90,8 +91,9 @@ def looks(
         over = _over(found, trace)
         used = _used() - used
         pause, calm = (every, WINDOW) if share is None else (max(every, 5 * used), max(WINDOW, used / share))
-        due = time.monotonic() + calm
-        if found.others is not None and share is not None and standing.worst not in (State.HUNG, State.LATE):
+        due = time.monotonic() + (pause if standing.suspects else calm)
+        well = standing.worst not in (State.HUNG, State.LATE) and not standing.suspects
+        if found.others is not None and share is not None and well:
             pause = calm
         leaving.wait(0.0 if over else pause)
         while found.others is None and not over and not leaving.asked and time.monotonic() < due and pulse.beats():

@@ -200,6 +200,10 @@ def event_line(event: Event) -> str:
         "verdict": lambda e: f"{e['state']}: {e['sentence']}",
         "withdrawn": lambda e: f"withdrawn: {e['sentence']}",
         "hung": lambda e: f"certain: {e['sentence']}; evidence: {e['evidence']}",
+        "slow": lambda e: (
+            f"{e['sentence']}; {e['host']} is {'left out' if e['moves'] else 'kept'}: another host would save about "
+            f"{ago(e['gain'])}, and the move takes about {ago(e['cost'])}"
+        ),
         "moved": lambda e: (
             f"{', '.join(e['away'])} left out, {', '.join(e['to'])} used instead; spare nodes left: {e['left']}"
         ),

@@ -2,12 +2,13 @@
 act on.
 
 A finding is a verdict HUNG or LATE: it describes the present, and stands until a look no longer finds it. A verdict
-SLOW describes the past: it is printed once, and stays true.
+SLOW describes the past: it is printed once, and stays true. If its fault lasts (Verdict.share), it stands, too, as long
+as each look finds it.
 
 Invariants
  1. A watch acts on a verdict only if it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the
     watch's patience. A dead or stopped rank, and a proven deadlock, need no patience, unless a watch says otherwise
-    (at_once). The last look at a job that has ended is final.
+    (at_once). The last look at a job that has ended is final. A fault that makes a job slow must also cost WORTH.
  2. A printed verdict that is no longer found is withdrawn, unless another verdict names the same rank.
  3. A look without a result (UNKNOWN), or at a job that a checkpoint holds, changes nothing. If only the job's speed is
     unknown, this is a result: nobody is stuck.
@@ -24,6 +25,7 @@ SURE = 0.9  # least confidence of a verdict to act on
 LOOKS = 3  # least number of looks in a row that have found it
 PROVEN = frozenset({Cause.DEAD, Cause.STOPPED, Cause.DEADLOCK})
 QUIET = 60.0  # seconds for which a verdict that comes and goes isn't printed again
+WORTH = 0.1  # least share of the time that a fault costs which makes a job slow
 SAME = 100_000_000  # ns; times of one fault differ between looks, because hosts' clocks are compared again each time
 
 
@@ -33,7 +35,7 @@ class _Stands:
 
     verdict: as the last look found it.
     said: as the first look found it.
-    since: the time of the first look, seconds.
+    since, seen: the times of the first and the last look that have found it, seconds.
     looks: number of looks in a row that have found it.
     acted: it was handed on.
     """
@@ -41,6 +43,7 @@ class _Stands:
     verdict: Verdict
     said: Verdict
     since: float
+    seen: float
     looks: int = 1
     acted: bool = False
 
@@ -52,11 +55,13 @@ class WatchUpdate:
     new: to be printed.
     back: to be withdrawn: (verdict, seconds for which it stood).
     act: to act on.
+    lasting: faults that make the job slow, and may be acted on. These come with each look that finds them.
     """
 
     new: tuple[Verdict, ...] = ()
     back: tuple[tuple[Verdict, float], ...] = ()
     act: tuple[Verdict, ...] = ()
+    lasting: tuple[Verdict, ...] = ()
 
 
 def taken_back(verdict: Verdict, stood: float, over: bool) -> str:
@@ -75,6 +80,7 @@ class StandingVerdicts:
     at_once: frozenset[Cause] = PROVEN
     slow: bool = False  # a verdict SLOW was printed
     _stands: list[_Stands] = field(default_factory=list)
+    _lasting: list[_Stands] = field(default_factory=list)
     _said: list[tuple[float, Verdict]] = field(default_factory=list)  # with the moment when each was last found
 
     def look(self, verdicts: list[Verdict], moment: float, last: bool = False) -> WatchUpdate:
@@ -85,14 +91,9 @@ class StandingVerdicts:
         ):
             return WatchUpdate()
         findings = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.LATE)]
-        before, self._stands = self._stands, []
-        for verdict in findings:
-            one = next((one for one in before if same(one.verdict, verdict)), None)
-            self._stands.append(
-                _Stands(verdict, one.said, one.since, one.looks + 1, one.acted)
-                if one
-                else _Stands(verdict, verdict, moment)
-            )
+        before, self._stands = self._stands, _standing(findings, self._stands, moment)
+        lasting = [verdict for verdict in verdicts if verdict.state is State.SLOW and (verdict.share or 0.0) >= WORTH]
+        self._lasting = _standing(lasting, self._lasting, moment)
         accused = {
             verdict.rank for verdict in findings
         }  # A rank that was late may now be dead. A verdict on a knot may name no rank.
@@ -113,12 +114,21 @@ class StandingVerdicts:
         slow = tuple(verdict for verdict in new if verdict.state is State.SLOW)
         self.slow = self.slow or bool(slow)
         back = tuple((one.said, moment - one.since) for one in gone)
-        return WatchUpdate(new, back, (*(one.verdict for one in due), *slow))
+        lasts = tuple(one.verdict for one in self._lasting if self._due(one, moment, last=False))
+        return WatchUpdate(new, back, (*(one.verdict for one in due), *slow), lasts)
 
     @property
     def stands(self) -> list[tuple[Verdict, float]]:
         """The findings that stand, each with the moment of the first look that has found it."""
         return [(one.verdict, one.since) for one in self._stands]
+
+    @property
+    def suspects(self) -> bool:
+        """Is there a fault that makes the job slow, and has not stood for long enough to be acted on?"""
+        return any(
+            one.verdict.confidence >= SURE and (one.looks < LOOKS or one.seen - one.since < self.patience)
+            for one in self._lasting
+        )
 
     @property
     def worst(self) -> State:
@@ -143,6 +153,19 @@ class StandingVerdicts:
         if not known:
             self._said.append((moment, verdict))
         return bool(known)
+
+
+def _standing(found: list[Verdict], before: list[_Stands], moment: float) -> list[_Stands]:
+    """The verdicts of a look, each with what is known of it since the first look that found it."""
+    stands = []
+    for verdict in found:
+        one = next((one for one in before if same(one.verdict, verdict)), None)
+        stands.append(
+            _Stands(verdict, one.said, one.since, moment, one.looks + 1, one.acted)
+            if one
+            else _Stands(verdict, verdict, moment, moment)
+        )
+    return stands
 
 
 def same(one: Verdict, other: Verdict) -> bool:

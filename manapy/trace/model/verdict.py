@@ -64,6 +64,7 @@ class Verdict:
     since_ns: when the fault began, on the job's clock.
     cost_ns: for SLOW, the time by which the iteration would be shorter without the fault (counterfactual). Without a
         schedule, the time that all collectives together had to wait.
+    share: for SLOW, the share of the newest time that the fault costs; None if it is not a lasting one.
     confidence: 0 to 1.
     """
 
@@ -80,6 +81,7 @@ class Verdict:
     detail: str = ""
     since_ns: int | None = None
     cost_ns: int | None = None
+    share: float | None = None
     confidence: float = 1.0
     evidence: tuple[str, ...] = field(default=())
     alternatives: tuple[str, ...] = field(default=())

@@ -132,7 +132,8 @@ def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]
         f"{slowed} of the last {len(window)} iterations were slower because of this, by {span(int(cost * 1e9))} of "
         f"{span(int(took * 1e9))}"
     )
-    return replace(said, sentence=f"{said.sentence}; {text}", iteration=None, micro=None, since_ns=None)
+    sentence = f"{said.sentence}; {text}"
+    return replace(said, sentence=sentence, iteration=None, micro=None, since_ns=None, share=cost / took)
 
 
 def _chronic(watched: WatchResult) -> list[Verdict]:

@@ -6,16 +6,21 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import emulated
+import pytest
+from compiling import TESTS, mpi_programs
 from emulated import NODES, SPARE, TOOLS, inside
 from jobs import BIN, Job
 from manapy.bench.shared.cluster import Cluster
-from solver import MIDDLE, SOLVER, after, step
+from solver import MIDDLE, SOLVER, after, in_c, residuals, step
 from waiting import until
-from runs import Run, heat
+from runs import LAUNCH, Run
+from starved import starved
+
+HOSTS = [f"{name}:1" for name in (*NODES, SPARE)]
 
 
 def mpirun(hosts: str) -> list[str | Path]:
@@ -79,36 +84,50 @@ def test_agent_lost(make_job: Callable[..., Job], nodes: Cluster, undisturbed: b
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
-def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: bytes) -> None:
-    """A rank dies on the second of three nodes, of which two are needed. The third node takes its place."""
+@pytest.fixture
+def chain(tmp_path: Path, nodes: Cluster) -> Iterator[Callable[..., Run]]:
+    """Starts a chain on the first two of three nodes, by default of a solver that is held in the middle."""
     run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
-    run.hold(MIDDLE)
-    command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *heat()[1:]]
-    hosts = f"{NODES[0]}:1,{NODES[1]}:1,{SPARE}:1"
-    run.spawn(
-        [
-            *run.inside,
-            BIN / "manapy",
-            "run",
-            "--dir",
-            run.chain,
-            "--interval",
-            "500ms",
-            "--hosts",
-            hosts,
-            "--",
-            *command,
-        ]
-    )
-    try:
+
+    def started(*options: str, program: Sequence[str | Path] = ()) -> Run:
+        launch = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *LAUNCH[1:-1]]
+        if not program:
+            run.hold(MIDDLE)
+        command = [*launch, *(program or (in_c(), *SOLVER, "--out", "field.npy"))]
+        chain = ["--dir", run.chain, "--interval", "500ms", "--hosts", ",".join(HOSTS), *options]
+        run.spawn([*run.inside, BIN / "manapy", "run", *chain, "--", *command])
         run.wait_for_event("checkpoint")
         assert [rank["host"] for rank in run.status()["ranks"]] == NODES
-        run.kill_rank(1)
-        run.wait_for(lambda text: f"rank 1 died on {NODES[1]}: starting again" in text)
-        run.wait_for_event("checkpoint", len(run.events("checkpoint")) + 1)
-        assert [rank["host"] for rank in run.status()["ranks"]] == [NODES[0], SPARE]
-        run.finish()
-    finally:
-        run.end()
-    assert [event["nodes"] for event in run.events("attempt")] == [hosts.split(","), [f"{NODES[0]}:1", f"{SPARE}:1"]]
+        return run
+
+    yield started
+    run.end()
+
+
+def test_chain_leaves_a_node_out(chain: Callable[..., Run], undisturbed: bytes) -> None:
+    """A rank dies on the second of three nodes, of which two are needed. The third node takes its place."""
+    run = chain()
+    run.kill_rank(1)
+    run.wait_for(lambda text: f"rank 1 died on {NODES[1]}: starting again" in text)
+    run.wait_for_event("checkpoint", len(run.events("checkpoint")) + 1)
+    assert [rank["host"] for rank in run.status()["ranks"]] == [NODES[0], SPARE]
+    run.finish()
+    assert [event["nodes"] for event in run.events("attempt")] == [HOSTS, [HOSTS[0], HOSTS[2]]]
     assert (run.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_chain_leaves_a_slow_node(chain: Callable[..., Run]) -> None:
+    """Another process takes the processor of a rank. The job is saved, and goes on elsewhere; nothing is lost."""
+    run = chain("--on-slow", "move", "--patience", "2s", program=[mpi_programs()(TESTS / "programs/trace/computing.c")])
+    with starved(run.pids()[1]):
+        run.wait_for_event("running", 2)
+    slow = run.events("slow")[-1]
+    assert slow["host"] == NODES[1] and slow["moves"] and slow["gain"] > slow["cost"], run.report()
+    assert [rank["host"] for rank in run.status()["ranks"]] == [NODES[0], SPARE]
+    assert run.ends() == ["yielded"] and run.events("step")[-1]["verdict"] == "resume"
+    assert [event["nodes"] for event in run.events("attempt")] == [HOSTS, [HOSTS[0], HOSTS[2]]]
+    assert f"{slow['sentence']}: another host would save about" in run.output()
+    last = step(run.output())
+    run.wait_for(after(last))
+    steps = [int(line.split()[1]) for line in residuals(run.output())]
+    assert steps == list(range(1, steps[-1] + 1))

@@ -7,17 +7,19 @@ import io
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from compiling import TESTS, mpi_programs
 from manapy.ckpt import command
 from manapy.ckpt.store.job import read
 from manapy.cli.watch.status_watch import event_line
 from slurm import Cluster
 from solver import LAST, SOLVER
+from starved import starved
 from test_slurm_chain import HYDRA, SRUN, Chain, check, expand, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -33,18 +35,18 @@ def nodes(make_cluster: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture
 def submit(nodes: Cluster, heat2d: Path, tmp_path: Path) -> Iterator[Callable[..., Chain]]:
-    """Submits a chain of a solver on two nodes, with one more as a spare. It is held before its last steps until
-    Chain.finish()."""
+    """Submits a chain of a program on two nodes, with one more as a spare. By default a solver that is held before its
+    last steps until finish()."""
     made: list[Chain] = []
 
-    def chain(launch: str, *options: str) -> Chain:
-        solver = [heat2d, *SOLVER, "--out", tmp_path / "field.npy"]
+    def chain(launch: str, *options: str, program: Sequence[str | Path] = (), sbatch: str = "--time=5") -> Chain:
+        words = program or [heat2d, *SOLVER, "--out", tmp_path / "field.npy"]
         lines = [
-            f"{launch} {shlex.join(map(str, solver))} || exit $?",
+            f"{launch} {shlex.join(map(str, words))} || exit $?",
             f"echo after >> {tmp_path}/field.npy.after",
         ]
         given = ("--spares", "1", "--interval", "1s", *options)
-        made.append(submitted(tmp_path / "chain", nodes, "\n".join(lines), options=given, last=LAST))
+        made.append(submitted(tmp_path / "chain", nodes, "\n".join(lines), sbatch, given, last=LAST))
         return made[-1]
 
     yield chain
@@ -183,4 +185,20 @@ def test_cause_of_a_hang(nodes: Cluster, submit: Callable[..., Chain], undisturb
     chain.wait_for_events("running", 2)  # no remains of the stopped step keep the processors of the other node
     finish(chain, undisturbed)
     assert [event["verdict"] for event in chain.events("step")] == ["new", "resume"], chain.report()
+    assert nodes.show(chain.job)["Restarts"] == "0"
+
+
+def test_a_slow_node(nodes: Cluster, submit: Callable[..., Chain]) -> None:
+    """Another process takes the processor of a rank: the job is saved, and goes on with the spare node. It is the first
+    node: these nodes share /dev/shm, so the watch there takes no samples of others."""
+    program = mpi_programs()(TESTS / "programs/trace/computing.c")
+    how = ("--patience", PATIENCE, "--on-slow", "move")
+    chain = submit(f"{SRUN} manapy-launch", *how, program=[program], sbatch="--time=5 --ntasks=2")
+    another_checkpoint(chain)
+    slow, second, spare = expand(nodes, nodes.show(chain.job)["NodeList"])
+    with starved(ranks(chain)[0]["pid"]):
+        chain.wait_for_events("running", 2)
+    decided = chain.events("slow")[-1]
+    assert decided["host"] == slow and decided["moves"] and places(chain)[1] == [second, spare], chain.report()
+    assert [event["how"] for event in chain.events("end")] == ["yielded"], chain.report()
     assert nodes.show(chain.job)["Restarts"] == "0"

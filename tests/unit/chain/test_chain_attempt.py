@@ -45,6 +45,9 @@ class Surroundings:
     def judge(self, outcome: Outcome) -> Outcome:
         return outcome
 
+    def can_replace(self, host: str) -> bool:
+        return False
+
     def end_remains(self) -> None:
         pass
 

@@ -52,6 +52,9 @@ def wrong(arguments: list[str | Path], text: str, code: int, capsys: pytest.Capt
         (["--max-restarts", "many", "--", "true"], "--max-restarts"),
         (["--hosts", "", "--", "true"], "--hosts"),
         (["--hosts", "a,,b", "--", "true"], "--hosts"),
+        (["--on-slow", "move", "--", "true"], "--on-slow move needs --hosts: more hosts"),
+        (["--on-slow", "move", "--hosts", "a,b", "--watch", "off", "--", "true"], "--on-slow move needs --watch on"),
+        (["--on-slow", "kill", "--", "true"], "--on-slow"),
     ],
 )
 def test_wrong_usage(

@@ -1,4 +1,4 @@
-"""What a chain does about hung jobs: from the verdict to the next attempt."""
+"""What a chain does about hung jobs, and about slow hosts: from the verdict to the next attempt."""
 
 from __future__ import annotations
 
@@ -14,14 +14,25 @@ import pytest
 from histories import History
 from manapy.chain import policy, steps, watching
 from manapy.chain.policy import Limits
-from manapy.chain.remedy import IGNORED, OF_THE_HOST, OF_THE_PROGRAM, Remedy, remedy
-from manapy.chain.watching import Hung, Watching
+from manapy.chain.remedy import (
+    IGNORED,
+    OF_THE_HOST,
+    OF_THE_PROGRAM,
+    RESTART,
+    Mover,
+    Remedy,
+    decide,
+    remedy,
+    restart_seconds,
+)
+from manapy.chain.watching import Hung, Slow, Watching
 from manapy.ckpt.store import job, publish
 from manapy.core.errors import ManapyError
 from manapy.trace.model.verdict import Cause
 from waiting import until
 
 HUNG = Hung("rank 1 is stuck", "deadlock", 1, "MPI_Recv", "node7", "/evidence", 0.0)
+SLOW = Slow("rank 1 is slow", "node7", 0.25)
 PLACE = ["deadlock", "1", "MPI_Recv"]
 
 
@@ -45,6 +56,56 @@ def test_remedy(cause: Cause, expected: Remedy | None) -> None:
 
 def test_causes_are_those_of_verdicts() -> None:
     assert {*IGNORED, *OF_THE_HOST, *OF_THE_PROGRAM} <= {cause.value for cause in Cause}
+
+
+@pytest.mark.parametrize(
+    ("ran", "left", "gain"),
+    [(400.0, None, 100.0), (400.0, 7200.0, 100.0), (400.0, 40.0, 10.0), (400.0, -5.0, 0.0), (0.0, None, 0.0)],
+)
+def test_gain_and_cost_of_a_move(ran: float, left: float | None, gain: float) -> None:
+    """A job is expected to run as long again, but not beyond its limit."""
+    found = decide(SLOW, ran, left, checkpoint=2.0, restart=3.0)
+    assert (found.gain, found.cost) == (gain, 5.0)
+    assert "takes about 5 s" in found.text and f"about {gain if gain < 60 else 100 / 60:.0f} " in found.text
+
+
+def test_how_long_a_restart_takes(history: History) -> None:
+    """From the end of an attempt, through the pause after it; or else from the beginning of the first."""
+    assert restart_seconds(history.chain.events()) == RESTART
+    begun = history.chain.events(history.begin() and "attempt")[0]["time"]
+    history.note("running", step=1, since=begun + 4)
+    assert restart_seconds(history.chain.events()) == pytest.approx(4)
+    history.end("crashed")
+    ended = history.chain.events("end")[0]["time"]
+    history.begin()
+    assert restart_seconds(history.chain.events()) == pytest.approx(4)
+    for step, after in ((1, 7), (2, 900)):
+        history.note("running", step=step, since=ended + after)
+    assert restart_seconds(history.chain.events()) == pytest.approx(7)
+
+
+def test_when_a_job_is_moved(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gain and cost are told with each decision, and a decision to stay only once, until the host is well again."""
+    ran, free, said = [10.0], [False], list[str]()
+    monkeypatch.setattr(policy, "used", lambda chain, now: ran[0])
+    history.begin()
+    mover = Mover(history.chain, 1, said.append)
+
+    def moves(slow: Slow | None = SLOW) -> bool:
+        return mover.look(slow, None, 2.0, lambda host: free[0]) is not None
+
+    assert not moves() and not moves() and said[-1].endswith("takes about 12 s: it stays") and len(said) == 1
+    ran[0] = 3600.0
+    assert not moves() and len(said) == 1
+    assert not moves(None) and not moves() and said[-1].endswith(": no other host is free") and len(said) == 2
+    free[0] = True
+    assert moves() and said[-1].endswith("saving the job, to continue without that host")
+    assert [(event["moves"], event["gain"], event["cost"]) for event in history.chain.events("slow")] == [
+        (False, 2, 12.0),
+        (False, 900, 12.0),
+        (True, 900, 12.0),
+    ]
+    assert not moves(replace(SLOW, host="")), "its host is not known"
 
 
 def hang(history: History, place: list[str], since: float = 0.0) -> None:
@@ -187,6 +248,22 @@ def test_a_verdict_is_acted_on_whatever_becomes_of_its_evidence(
     watched.until(lambda: watched.watching.hung)
     assert watched.watching.hung == (watched.job, HUNG)
     assert len(watched.said) == len(said) and all(map(str.startswith, watched.said, said))
+
+
+def test_a_slow_host_counts_until_its_watch_says_otherwise(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"kind": "slow", "verdict": {**VERDICT, "sentence": "rank 1 is slow", "share": 0.25}, "host": "node7"}
+    well = {"kind": "slow", "verdict": None, "host": ""}
+    go = history.chain.dir / "go"
+    script = f"echo '{json.dumps(told)}'; until [ -e {go} ]; do sleep 0.01; done; echo '{json.dumps(well)}'"
+    watched = Watched(history, monkeypatch, f"{script}; exec sleep 60")
+
+    def seen() -> bool:
+        if watched.watching.slow == SLOW:
+            go.touch()
+        return go.exists() and watched.watching.slow is None
+
+    watched.until(seen)
+    assert not watched.said and not history.chain.events("verdict")
 
 
 def test_when_a_job_is_watched(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

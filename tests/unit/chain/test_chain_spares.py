@@ -114,6 +114,8 @@ def test_full_disk(history: History, tmp_path: Path, monkeypatch: pytest.MonkeyP
     fleet.start_sentinel()
     found = fleet.environment({})
     assert Path(found["SLURM_HOSTFILE"]).read_text() == "n1\nn1\n"
+    assert fleet.left == ["n2"]
+    assert [fleet.can_replace(name) for name in ("n1", "n1.cluster", "n2", "")] == [True, True, False, False]
     assert Path(found["HYDRA_HOST_FILE"]).read_text() == "n1:2\n"
     assert [" ".join(line.split()[:3]) for line in said] == [
         "nothing notices the",

@@ -79,6 +79,8 @@ def test_hosts_are_left_out_by_name() -> None:
     assert run._choose(hosts, ["node2"], 1) == ["node1:2", "node3"]
     assert run._choose(hosts, ["node1.cluster", "node2.cluster"], 1) == ["node3"]
     assert run._choose(hosts, ["node"], 1) == hosts
+    assert run._is_out("node2.cluster", ["node1:2", "node3"], hosts) and not run._is_out("node1", hosts, hosts)
+    assert not run._is_out("elsewhere", [], hosts)
 
 
 def test_hosts_on_a_full_disk(history: History) -> None:

@@ -202,6 +202,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
     story.note("excluded", nodes=["b", "c"])
     story.note("ending", reason="preempted")
     story.note("successor", id="20")
+    story.note("slow", sentence="rank 1 is slow", host="b", gain=900, cost=12.0, moves=True)
     story.note("moved", away=["b"], to=["c"], left=1)
     verdict = {"cause": "deadlock", "rank": None, "call": "MPI_Recv"}
     story.note("verdict", state="hung", sentence="a deadlock", **verdict)
@@ -231,6 +232,7 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
         "b, c excluded from the next allocations",
         "attempt 4 is being ended: preempted",
         "job 20 continues after this one",
+        "rank 1 is slow; b is left out: another host would save about 15 min, and the move takes about 12 s",
         "b left out, c used instead; spare nodes left: 1",
         "attempt 4 finished",
     ):

@@ -95,3 +95,25 @@ def test_slow_is_said_once_and_stays_true() -> None:
         assert standing.look([SLOW], moment).new == ()
     news = standing.look([HEALTHY], 101.0)
     assert not news.back and standing.worst is State.SLOW
+
+
+def test_a_slow_job_is_acted_on_while_it_lasts() -> None:
+    """Only if the watch is sure, and the fault costs a tenth of the time."""
+    lasts = replace(SLOW, confidence=0.95, share=0.1)
+    for verdict, expected in (
+        (lasts, [10.0, 11.0, 12.0]),
+        (replace(lasts, share=0.09), []),
+        (replace(lasts, share=None), []),
+        (replace(lasts, confidence=0.8), []),
+    ):
+        standing = StandingVerdicts(10.0)
+        moments = [float(moment) for moment in range(13)]
+        assert [moment for moment in moments if standing.look([verdict], moment).lasting == (verdict,)] == expected
+    standing = StandingVerdicts(0.0)
+    looks = [lasts, lasts, lasts, HEALTHY, lasts, lasts, lasts]
+    found = [
+        (bool(standing.look([verdict], float(moment)).lasting), standing.suspects)
+        for moment, verdict in enumerate(looks)
+    ]
+    new, sure, well = (False, True), (True, False), (False, False)
+    assert found == [new, new, sure, well, new, new, sure]

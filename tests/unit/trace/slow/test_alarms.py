@@ -54,6 +54,7 @@ def test_a_rank_that_is_slow_all_the_time_is_one_though_each_iteration_loses_lit
         SCHEDULE,
     )
     assert (found.state, found.rank, found.cause) == (State.SLOW, 5, Cause.COMPUTE) and "of the last" in found.sentence
+    assert found.share is not None and found.share > 0.1 and found.confidence > 0.9
 
 
 def test_what_has_passed_is_none_any_more() -> None:
