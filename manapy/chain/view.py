@@ -110,7 +110,14 @@ def state(chain: Chain) -> str:
         return f"a job array: each task has a chain of its own, such as {min(tasks)}" if tasks else "not begun yet"
     if chain.events("end", chain.attempts()):
         return "between two attempts"
-    return "running" + (f", but {gone}" if (gone := lock.gone(chain.dir / SUPERVISOR_LOCK)) else "")
+    return "running" + (f", but {gone}" if (gone := gone_supervisor(chain)) else "")
+
+
+def gone_supervisor(chain: Chain) -> str:
+    """What has become of the supervisor, if it is gone although an attempt has no end: a phrase; else empty."""
+    if not chain.attempts() or chain.events("end", chain.attempts()):
+        return ""
+    return lock.gone(chain.dir / SUPERVISOR_LOCK)
 
 
 def last_words(chain: Chain) -> str:

@@ -42,7 +42,7 @@ def watch(shown: Chain | Job, out: Output) -> int:
             return lines(shown)
 
         def over() -> bool:
-            return shown.over() is not None
+            return _is_over(shown)
 
     try:
         return _live(text, over, out)
@@ -103,16 +103,28 @@ def draw(picture: Callable[[], tuple[Text, float | None]], out: Output) -> None:
 
 def _follow(chain: Chain, out: Output) -> int:
     """Print each new event as a line."""
-    seen = 0
+    from ...chain import view
+
+    seen, said = 0, ""
     while True:
-        over = chain.over() is not None
+        over, gone = _is_over(chain), view.gone_supervisor(chain)
         events = chain.events()
         for event in events[seen:]:
             out.line(event_line(event))
         seen = len(events)
+        if gone and gone != said:
+            out.line(f"{chain.dir}: {view.state(chain)}")
+        said = gone
         if over:
             return 0
         time.sleep(EVERY)
+
+
+def _is_over(chain: Chain) -> bool:
+    """Does nobody continue this chain? If the supervisor of a Slurm job is gone, its next allocation does."""
+    from ...chain import view
+
+    return chain.over() is not None or chain.record["kind"] == "run" and bool(view.gone_supervisor(chain))
 
 
 def job_lines(where: object) -> list[str]:

@@ -121,6 +121,17 @@ def test_state_of_a_chain_whose_manapy_is_gone(history: History) -> None:
     assert view.state(history.chain) == "between two attempts"
 
 
+def test_watch_of_a_chain_whose_manapy_was_killed(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says so, and ends: nobody continues `manapy run`."""
+    history.begin()
+    with Lock(history.chain.dir / record.SUPERVISOR_LOCK).held(1):
+        pass
+    assert cli.main(["status", "--watch", str(history.chain.dir)]) == 0
+    begun, gone = capsys.readouterr().out.splitlines()
+    assert begun.endswith("attempt 1 begins")
+    assert gone.startswith(f"{history.chain.dir}: running, but its manapy has ended")
+
+
 def test_picture(story: History, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     view.draw(story.chain, tmp_path / "x.png")
