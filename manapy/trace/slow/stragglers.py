@@ -144,9 +144,9 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
 
 def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> tuple[bool, bool]:
     """Return two answers. First: whether a rank's waits for a processor explain its cost, in the collectives for which
-    such waits are known. Second: whether they are known for most of the cost. Waits that its peers had as well did not
-    make it later than them: over the whole time, the rank must have waited longer than they, too, because samples can
-    be further apart than collectives."""
+    such waits are known. Second: whether they are known for most of the cost. The rank must have waited for a larger
+    share of the time than its peers, also over the whole time, because samples can be further apart than collectives.
+    """
     known = explained = 0.0
     begin, end = np.iinfo(np.int64).max, 0
     for cost, since, until in zip(
@@ -156,19 +156,23 @@ def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> t
         if own is None:
             continue
         known, begin, end = known + cost, min(begin, since), max(end, until)
-        explained += min(max(own - _of_others(delays, rank, since, until), 0.0), cost)
+        explained += min(_more_than_others(delays, rank, own, since, until), cost)
     total = float(waits.cost[dearest].sum())
     sampled = known >= EXPLAINS * total
     if not sampled or explained < EXPLAINS * known:
         return False, sampled
-    longer = (delays.evenly(rank, begin, end) or 0) - _of_others(delays, rank, begin, end)
-    return longer >= EXPLAINS * known, sampled
+    own = delays.evenly(rank, begin, end) or 0
+    return _more_than_others(delays, rank, own, begin, end) >= EXPLAINS * known, sampled
 
 
-def _of_others(delays: Delays, rank: int, since: int, until: int) -> float:
-    """Return for how long the other ranks had to wait for a processor in this time, ns: the median."""
+def _more_than_others(delays: Delays, rank: int, own: int, since: int, until: int) -> float:
+    """Return how much sooner a rank that has waited `own` ns for a processor would have been there, ns, if it had
+    waited as its peers (the median), relative to the time that it ran."""
     found = [wait for peer in delays.ranks if peer != rank and (wait := delays.evenly(peer, since, until)) is not None]
-    return float(np.median(found)) if found else 0.0
+    whole = until - since
+    waited = float(np.median(found)) if found else 0.0
+    ran = max(whole - own, 0)
+    return max(own - ran * waited / max(whole - waited, 1.0), 0.0)
 
 
 def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int, float]:

@@ -343,6 +343,7 @@ def test_a_wait_for_a_processor_explains_what_it_was_sampled_for() -> None:
     for every in (100, 500):  # samples are further apart than collectives
         assert cause(0.5, 0.1, every=every) is Cause.STARVED
         assert cause(0.3, 0.3, every=every) is cause(0.5, 0.5, every=every) is Cause.COMPUTE
+        assert cause(0.9, 0.6, every=every) is Cause.STARVED, "the others are busy, too, but far less"
     assert cause(0.9, 0.0, end - 20_000_000) is Cause.COMPUTE
 
 
