@@ -206,7 +206,8 @@ class Attempt:
                 haste = outcome.how == "expired"
                 if outcome.how != "finished":
                     self._kill_script(self._coordinators(), HASTE if haste else KILLS)
-                if not haste and (outcome.how != "finished" or outcome.code):
+                # after a signal Slurm ends everything, and this process, too
+                if not (haste or self._leave) and (outcome.how != "finished" or outcome.code):
                     self._end_remains()
                 if outcome.how != "finished":
                     self._await_coordinators(HASTE if haste else SETTLE)
@@ -335,11 +336,12 @@ class Attempt:
             return None
         self._watching.look(live)
         found = self._watching.hung
-        if found is None or self._final is not None or (what := remedy(found[1])) is None:
+        busy = self._final is not None and self._move is None  # a job that is saved to be moved may hang meanwhile
+        if found is None or busy or (what := remedy(found[1])) is None:
             return None
         self._record(*found, what)
         self._hung = Outcome("hung", 1, found[1].sentence, what.host, round(time.time(), 3))
-        if not what.save:
+        if not what.save or self._move is not None:
             return self._hung
         self._final = self._begin_save(self._hung.reason, "hold", stuck=True)
         return None

@@ -11,7 +11,7 @@ from . import steps
 from .record import Chain, Event
 
 # events that only a running attempt records
-SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped", "verdict", "withdrawn", "hung", "ending")
+SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped", "verdict", "withdrawn", "hung", "slow", "ending")
 
 FAILED = ("crashed", "hung")  # ends of attempts that may come again at once
 

@@ -17,15 +17,17 @@ import images
 import pytest
 from fake_slurm import FakeSlurm
 from histories import History
-from manapy.chain import contact, steps, timing
+from manapy.chain import attempt, contact, steps, timing
 from manapy.chain.attempt import _Save, AllocationState, Attempt, Outcome, Policy, Watch
+from manapy.chain.remedy import Mover
 from manapy.chain.run import UserWatch
 from manapy.chain.slurm import Allocation
+from manapy.chain.watching import Hung, Slow, Watching
 from manapy.ckpt import command
 from manapy.ckpt.store import job, publish
 from manapy.ckpt.store.levels import Levels
 from manapy.core import connection
-from manapy.core.errors import DiedError
+from manapy.core.errors import DiedError, ManapyError
 
 
 class Surroundings:
@@ -61,14 +63,15 @@ class Run:
         seconds: float = 2.0,
         script: str = "exec sleep 60",
         watch: Watch | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.said: list[str] = []
         self.history = history
         history.begin()
         self.watch = watch or Surroundings(time.time() + seconds)
-        self.attempt = Attempt(
-            history.chain, 1, ["sh", "-c", script], Policy(), self.watch, self.said.append, dict(os.environ)
-        )
+        command = ["sh", "-c", script]
+        how = policy or Policy()
+        self.attempt = Attempt(history.chain, 1, command, how, self.watch, self.said.append, dict(os.environ))
 
     def step(self, state: str = "running", **fields: object) -> None:
         where = self.history.chain.dir / "step-001"
@@ -134,6 +137,62 @@ def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, mo
     run = Run(history, seconds=600)
     run.step(port=silent)
     assert run.outcome() == Outcome("crashed", 1, "rank 1 died on node7", "node7")
+
+
+class Slowed:
+    """A job that has a checkpoint and is slow because of node7. `save` takes the next one."""
+
+    def __init__(self, history: History, monkeypatch: pytest.MonkeyPatch, save: Callable[[], Path]) -> None:
+        self.hung: Hung | None = None
+        slow = Slow("rank 1 is slow", "node7", 0.5)
+        monkeypatch.setattr(Mover, "look", lambda *_: slow)
+        monkeypatch.setattr(Watching, "look", lambda *_: None)
+        found = property(lambda _: None if self.hung is None else (job.read(history.chain.dir / "step-001"), self.hung))
+        monkeypatch.setattr(Watching, "hung", found)
+        monkeypatch.setattr(command, "checkpoint", lambda which, then: save())
+        self.run = Run(history, watch=UserWatch(), policy=Policy(interval=3600.0, patience=60.0, move=True))
+        self.run.attempt.measured = [0.1]
+
+
+def test_job_on_a_slow_host(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is saved, and is to be continued elsewhere. If it cannot be saved, it goes on, and this is tried again."""
+    monkeypatch.setattr(attempt, "RETRY", 0.1)
+    where = history.chain.dir / "step-001"
+    tries: list[float] = []
+
+    def save() -> Path:
+        tries.append(time.monotonic())
+        if len(tries) == 1:
+            raise ManapyError("no space")
+        job.write(where, {**job.read(where).record, "state": "checkpointed"})
+        return where / "ckpt-000002"
+
+    run = Slowed(history, monkeypatch, save).run
+    run.step(port=silent)
+    assert run.outcome() == Outcome("yielded", reason="node7 is slow", host="node7")
+    assert len(tries) == 2 and "the checkpoint failed: no space; there is no earlier checkpoint" in run.said[0]
+    assert [event["event"] for event in history.chain.events(attempt=1)][-2:] == ["failed", "checkpoint"]
+
+
+def test_job_that_hangs_while_it_is_saved_to_be_moved(
+    history: History, silent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint may never end."""
+    over = threading.Event()
+
+    def save() -> Path:
+        slowed.hung = Hung("rank 1 is stuck", "network", 1, "MPI_Recv", "node8", "/evidence", 0.0)
+        over.wait()
+        raise ManapyError("it was killed")
+
+    slowed = Slowed(history, monkeypatch, save)
+    monkeypatch.setattr(attempt, "SETTLE", 0.1)
+    slowed.run.step(port=silent)
+    try:
+        outcome = slowed.run.outcome()
+    finally:
+        over.set()
+    assert (outcome.how, outcome.host) == ("hung", "node8")
 
 
 def test_manifest_that_cannot_be_read(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
