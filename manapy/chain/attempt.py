@@ -131,11 +131,13 @@ class Outcome(NamedTuple):
 @dataclass(eq=False)
 class _Save:
     """Checkpoints of all live jobs, taken in threads. ``stuck``: a job is hung, so its checkpoint may find no safe
-    moment. ``results``, in the order of jobs: a path, or the reason of failure."""
+    moment. ``move``: how the attempt ends if the jobs are to be moved. ``results``, in the order of jobs: a path, or
+    the reason of failure."""
 
     cause: str
     then: str
     stuck: bool = False
+    move: Outcome | None = None
     jobs: list[job.Job] = field(default_factory=list)
     results: list[Path | str] | None = None
     seconds: list[float] = field(default_factory=list)
@@ -183,7 +185,6 @@ class Attempt:
         self._contact = Contact()
         self._told_lost: set[Path] = set()  # jobs that go on without coordinator, because they have no checkpoint
         self._hung: Outcome | None = None  # to be returned once its job is saved, or cannot be
-        self._move: Outcome | None = None  # to be returned once the jobs are saved
         self._mover = Mover(chain, attempt, say) if policy.move else None
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for end in self._wake:  # not sooner: a thread that still waits writes to it
@@ -209,8 +210,7 @@ class Attempt:
                 # after a signal Slurm ends everything, and this process, too
                 if not (haste or self._leave) and (outcome.how != "finished" or outcome.code):
                     self._end_remains()
-                if outcome.how != "finished":
-                    self._await_coordinators(HASTE if haste else SETTLE)
+                self._await_coordinators(HASTE if haste else SETTLE)
                 return outcome
             finally:
                 signal.set_wakeup_fd(-1)
@@ -255,17 +255,17 @@ class Attempt:
             if (hung := self._look_whether_hung(live)) is not None:
                 return hung
             if not leave and now >= retry and (slow := self._slow_host(look)) is not None:
-                self._move, self._final = slow, self._begin_save(slow.reason, "hold")
+                self._final = self._begin_save(slow.reason, "hold", move=slow)
             if self._final is not None and self._final.results is not None:
                 self._collect()  # it may have ended a moment ago
                 # all jobs have ended by themselves meanwhile
                 if self._code is not None and not any(self._final.results):
-                    self._final = self._hung = self._move = None
+                    self._final = self._hung = None
                     continue
                 if not (problem := _problem(self._final)):
                     # a step has begun meanwhile; held jobs are not live
                     if self._starting() or self._live():
-                        self._final = self._move = None
+                        self._final = None
                         continue
                     if (crash := self._crash()) is not None:
                         return crash
@@ -273,12 +273,12 @@ class Attempt:
                     if (stopped := self._stopped()) is not None:
                         return stopped
                     left = Outcome("yielded" if early else "left", reason=self._final.cause)
-                    return self._hung or self._move or left
+                    return self._hung or self._final.move or left
                 if self._hung is not None:
                     self.say(f"it cannot be saved: {problem}")
                     return self._hung
                 self.say(f"the checkpoint failed: {problem}; {self._fallback()}")
-                self._final, self._move, retry = None, None, now + RETRY
+                self._final, retry = None, now + RETRY
                 if look.deadline is not None and now + RETRY > look.deadline:
                     return Outcome("expired", reason=problem)
             if leave and self._final is None and now >= retry and not self._starting():
@@ -336,12 +336,12 @@ class Attempt:
             return None
         self._watching.look(live)
         found = self._watching.hung
-        busy = self._final is not None and self._move is None  # a job that is saved to be moved may hang meanwhile
+        busy = self._final is not None and self._final.move is None  # one that is saved to be moved may hang meanwhile
         if found is None or busy or (what := remedy(found[1])) is None:
             return None
         self._record(*found, what)
         self._hung = Outcome("hung", 1, found[1].sentence, what.host, round(time.time(), 3))
-        if not what.save or self._move is not None:
+        if not what.save or self._final is not None:
             return self._hung
         self._final = self._begin_save(self._hung.reason, "hold", stuck=True)
         return None
@@ -491,8 +491,8 @@ class Attempt:
 
     # ---- checkpoints
 
-    def _begin_save(self, cause: str, then: str, stuck: bool = False) -> _Save:
-        save = _Save(cause, then, stuck, self._live())
+    def _begin_save(self, cause: str, then: str, stuck: bool = False, move: Outcome | None = None) -> _Save:
+        save = _Save(cause, then, stuck, move, self._live())
         if then == "hold":  # before its end, which may come without an answer
             self._held |= {which.dir for which in save.jobs}
         try:

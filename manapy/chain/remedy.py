@@ -84,16 +84,21 @@ class Mover:
 
     def __init__(self, chain: Chain, attempt: int, say: Callable[[str], None]) -> None:
         self._chain, self._attempt, self._say = chain, attempt, say
+        self._judged: Slow | None = None  # what the newest look of the watch has found
         self._stays = ""  # the slow host that was reported, and is kept
 
     def look(
         self, slow: Slow | None, deadline: float | None, checkpoint: float, can_replace: Callable[[str], bool]
     ) -> Slow | None:
         """Return what makes a job slow if the job is to be moved. ``deadline``: of this allocation, in seconds since
-        the epoch. Call it often: the expected gain grows with the time that the job has run."""
+        the epoch. Each finding is judged once: the next look of the watch brings another, and the expected gain grows
+        with the time that the job has run."""
         if slow is None or not slow.host:
             self._stays = ""
             return None
+        if slow is self._judged:
+            return None
+        self._judged = slow
         now = time.time()
         found = decide(
             slow,

@@ -179,13 +179,11 @@ class AllocatedNodes:
 
     def can_replace(self, host: str) -> bool:
         """Is a spare node left, instead of this one?"""
-        short = host.partition(".")[0]
-        return bool(self.left) and short in [node.partition(".")[0] for node in self.chosen]
+        return bool(self.left) and bool(self._chosen_as(host))
 
     def replace(self, outcome: Outcome) -> bool:
         """Choose the nodes for the next attempt in this allocation. False: too few are left."""
-        name = outcome.host.partition(".")[0]
-        for node in [node for node in self.chosen if node.partition(".")[0] == name]:
+        for node in self._chosen_as(outcome.host):
             if outcome.how == "hung":
                 self.accused.append(node)
             else:
@@ -202,6 +200,10 @@ class AllocatedNodes:
             self._chain.append("moved", self._chain.attempts(), away=away, to=to, left=len(self.left))
             self._say(f"{', '.join(away)} left out, {', '.join(to)} used instead; spare nodes left: {len(self.left)}")
         return True
+
+    def _chosen_as(self, host: str) -> list[str]:
+        """The chosen node that calls itself so (n1.cluster for n1); none if there is none."""
+        return [node for node in self.chosen if node.partition(".")[0] == host.partition(".")[0]]
 
     def _choose(self) -> list[str]:
         """The nodes to use now. ``left`` are then the other good ones."""

@@ -37,12 +37,13 @@ def watch(shown: Chain | Job, out: Output) -> int:
     elif not out.file.isatty():
         return _follow(shown, out)
     else:
+        from ...chain import view
 
         def text() -> list[str]:
             return lines(shown)
 
         def over() -> bool:
-            return _is_over(shown)
+            return _is_over(shown, view.gone_supervisor(shown))
 
     try:
         return _live(text, over, out)
@@ -107,7 +108,8 @@ def _follow(chain: Chain, out: Output) -> int:
 
     seen, said = 0, ""
     while True:
-        over, gone = _is_over(chain), view.gone_supervisor(chain)
+        gone = view.gone_supervisor(chain)
+        over = _is_over(chain, gone)
         events = chain.events()
         for event in events[seen:]:
             out.line(event_line(event))
@@ -120,11 +122,9 @@ def _follow(chain: Chain, out: Output) -> int:
         time.sleep(EVERY)
 
 
-def _is_over(chain: Chain) -> bool:
+def _is_over(chain: Chain, gone: str) -> bool:
     """Does nobody continue this chain? If the supervisor of a Slurm job is gone, its next allocation does."""
-    from ...chain import view
-
-    return chain.over() is not None or chain.record["kind"] == "run" and bool(view.gone_supervisor(chain))
+    return chain.over() is not None or chain.record["kind"] == "run" and bool(gone)
 
 
 def job_lines(where: object) -> list[str]:

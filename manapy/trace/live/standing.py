@@ -35,7 +35,7 @@ class _Stands:
 
     verdict: as the last look found it.
     said: as the first look found it.
-    since, seen: the times of the first and the last look that have found it, seconds.
+    since: the time of the first look, seconds.
     looks: number of looks in a row that have found it.
     acted: it was handed on.
     """
@@ -43,7 +43,6 @@ class _Stands:
     verdict: Verdict
     said: Verdict
     since: float
-    seen: float
     looks: int = 1
     acted: bool = False
 
@@ -79,6 +78,7 @@ class StandingVerdicts:
     patience: float
     at_once: frozenset[Cause] = PROVEN
     slow: bool = False  # a verdict SLOW was printed
+    suspects: bool = False  # a fault makes the job slow, and has not stood for long enough to be acted on
     _stands: list[_Stands] = field(default_factory=list)
     _lasting: list[_Stands] = field(default_factory=list)
     _said: list[tuple[float, Verdict]] = field(default_factory=list)  # with the moment when each was last found
@@ -114,21 +114,15 @@ class StandingVerdicts:
         slow = tuple(verdict for verdict in new if verdict.state is State.SLOW)
         self.slow = self.slow or bool(slow)
         back = tuple((one.said, moment - one.since) for one in gone)
+        sure = [one.verdict for one in self._lasting if one.verdict.confidence >= SURE]
         lasts = tuple(one.verdict for one in self._lasting if self._due(one, moment, last=False))
+        self.suspects = len(lasts) < len(sure)
         return WatchUpdate(new, back, (*(one.verdict for one in due), *slow), lasts)
 
     @property
     def stands(self) -> list[tuple[Verdict, float]]:
         """The findings that stand, each with the moment of the first look that has found it."""
         return [(one.verdict, one.since) for one in self._stands]
-
-    @property
-    def suspects(self) -> bool:
-        """Is there a fault that makes the job slow, and has not stood for long enough to be acted on?"""
-        return any(
-            one.verdict.confidence >= SURE and (one.looks < LOOKS or one.seen - one.since < self.patience)
-            for one in self._lasting
-        )
 
     @property
     def worst(self) -> State:
@@ -161,9 +155,9 @@ def _standing(found: list[Verdict], before: list[_Stands], moment: float) -> lis
     for verdict in found:
         one = next((one for one in before if same(one.verdict, verdict)), None)
         stands.append(
-            _Stands(verdict, one.said, one.since, moment, one.looks + 1, one.acted)
+            _Stands(verdict, one.said, one.since, one.looks + 1, one.acted)
             if one
-            else _Stands(verdict, verdict, moment, moment)
+            else _Stands(verdict, verdict, moment)
         )
     return stands
 

@@ -105,7 +105,7 @@ def chain(tmp_path: Path, nodes: Cluster) -> Iterator[Callable[..., Run]]:
 
 
 def test_chain_leaves_a_node_out(chain: Callable[..., Run], undisturbed: bytes) -> None:
-    """A rank dies on the second of three nodes, of which two are needed. The third node takes its place."""
+    """The job needs two of three nodes. A rank dies on the second one, and the job continues on the first and third."""
     run = chain()
     run.kill_rank(1)
     run.wait_for(lambda text: f"rank 1 died on {NODES[1]}: starting again" in text)

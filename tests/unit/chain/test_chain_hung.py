@@ -92,7 +92,8 @@ def test_when_a_job_is_moved(history: History, monkeypatch: pytest.MonkeyPatch) 
     mover = Mover(history.chain, 1, said.append)
 
     def moves(slow: Slow | None = SLOW) -> bool:
-        return mover.look(slow, None, 2.0, lambda host: free[0]) is not None
+        found = slow and replace(slow)  # of a new look
+        return mover.look(found, None, 2.0, lambda host: free[0]) is not None
 
     assert not moves() and not moves() and said[-1].endswith("takes about 12 s: it stays") and len(said) == 1
     ran[0] = 3600.0
