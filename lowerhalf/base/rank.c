@@ -18,13 +18,24 @@ void (*mpy_rank_on_failure)(int code);
 static uint8_t secret[MPY_SECRET_BYTES];
 static uint64_t job_hash, host_hash, job_port;
 
-void mpy_fail(int code, const char *format, ...) {
+static void print(const char *format, va_list args) {
     char line[2048];
+    vsnprintf(line, sizeof line, format, args);
+    dprintf(2, "%s: %s\n", mpy_options.command, line);
+}
+
+void mpy_say(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    print(format, args);
     va_end(args);
-    dprintf(2, "%s: %s\n", mpy_options.command, line);
+}
+
+void mpy_fail(int code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print(format, args);
+    va_end(args);
     if (mpy_rank_on_failure) mpy_rank_on_failure(code);
     exit(code);
 }

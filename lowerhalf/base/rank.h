@@ -51,7 +51,9 @@ extern mpy_options_t mpy_options;
 
 /* Called by mpy_fail before the exit, if it is set. */
 extern void (*mpy_rank_on_failure)(int code);
-/* Print "<command>: <line>" and exit. */
+/* Print "<command>: <line>". */
+void mpy_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same, and exit. */
 void mpy_fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 
 /* The rank's job, and where the coordinator of this run listens: for the next two. */

@@ -30,13 +30,15 @@
 #include <manapy/own.h>
 
 #include "base/io/host.h"
+#include "base/rank.h"
 #include "base/reason.h"
 #include "wire/wire.h"
 
 /* The coordinator of ranks that were just killed needs a moment to notice. If it still answers after this time, its
- * ranks were not killed. */
+ * ranks were not killed. If it does not answer, it may be ending on a busy host: it gets more time, and the user
+ * is told. */
 #define ANSWER_WAIT_MS 3000
-#define LOCK_WAIT_MS 8000
+#define LOCK_WAIT_MS 20000
 
 static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz"; /* ascending in ASCII, so names sort by time */
 
@@ -120,6 +122,9 @@ static bool lock_directory(const char *dir, bool can_be_named, int *lock_fd, cha
         if (!held || waited == ANSWER_WAIT_MS) {
             c = coordinator_of(dir);
             live = is_live(dir, &c);
+            if (held && !live)
+                mpy_say("the job in %s does not answer, but its lock is held; waiting up to %d s", dir,
+                        (LOCK_WAIT_MS - ANSWER_WAIT_MS) / 1000);
         }
         if (held && !live) pause_ms(20);
     }

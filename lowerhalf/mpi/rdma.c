@@ -38,7 +38,7 @@ static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
         mpy_pmi_let_rank0_speak(job->manager, job->rank);
         mpy_fail(1, "--shift require: %s", why);
     }
-    if (!quiet && job->rank == 0) dprintf(2, "%s: RDMA traffic is not protected: %s\n", mpy_options.command, why);
+    if (!quiet && job->rank == 0) mpy_say("RDMA traffic is not protected: %s", why);
 }
 
 /* Counts the RNICs; `name` gets the name of one. */

@@ -30,9 +30,9 @@ static int last_words = -1, ended = -1;
 static void say(int64_t seconds) {
     char host[MPY_HOST_NAME];
     mpy_hostname(host, sizeof host);
-    dprintf(2, "%s: rank 0 (on %s) has been in MPI_Init for %ld s: it waits for other ranks, for mpirun (its process "
-            "manager) or for the network between the ranks; look at mpirun's messages, at the network interface that "
-            "MPI uses, or at pid %d\n", mpy_options.command, host, (long)seconds, (int)getpid());
+    mpy_say("rank 0 (on %s) has been in MPI_Init for %ld s: it waits for other ranks, for mpirun (its process manager) "
+            "or for the network between the ranks; look at mpirun's messages, at the network interface that MPI uses, "
+            "or at pid %d", host, (long)seconds, (int)getpid());
 }
 
 /* False if the coordinator has ended without a word: MPI_Init goes on. */
@@ -40,7 +40,7 @@ static bool hear(void) {
     char words[1024];
     ssize_t length = read(last_words, words, sizeof words);
     if (length <= 0) return false;
-    dprintf(2, "%s: %.*s\n", mpy_options.command, (int)length, words);
+    mpy_say("%.*s", (int)length, words);
     _exit(1); /* not exit(): the real MPI is in the middle of its start */
 }
 

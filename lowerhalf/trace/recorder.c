@@ -56,7 +56,7 @@ void mpy_recorder_start(const char *program) {
                                 .past = past};
     for (uint32_t i = 0; i < MPY_TRACE_RINGS; i++) past[i] = MPY_UPPER->trace[i].head - MPY_UPPER->trace[i].open;
     if (!mpy_trace_create(&trace, &who, error, sizeof error)) {
-        dprintf(2, "%s: calls of rank %d are not recorded: %s\n", mpy_options.command, MPY_LOWER->rank, error);
+        mpy_say("calls of rank %d are not recorded: %s", MPY_LOWER->rank, error);
         return;
     }
     for (uint32_t i = 0; i < MPY_TRACE_RINGS; i++) {

@@ -246,11 +246,27 @@ def test_lock_whose_holder_does_not_answer(run: Callable[..., list[Process]], tm
     finally:
         os.kill(pid, signal.SIGCONT)
     assert said == (
+        f"manapy-launch: the job in {directory} does not answer, but its lock is held; waiting up to 17 s\n"
         f"rank: the job in {directory} does not answer, but its lock is held: end its coordinator (process {pid} on "
         f"{socket.gethostname()}), or remove {directory}/lock if that host has crashed, or name another directory with "
         "--dir\n"
     )
     first.end()
+
+
+def test_lock_whose_holder_answers_late(run: Callable[..., list[Process]]) -> None:
+    """Its coordinator goes on, notices that its rank was killed, and ends: the next job only has to wait."""
+    first = run("--dir", "job", size=1)[0]
+    pid = coordinator_of(Path(joined(first)["dir"]))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        first.process.send_signal(signal.SIGKILL)
+        second = run("--dir", "job", size=1)[0]
+        assert second.process.stderr.readline().endswith("its lock is held; waiting up to 17 s\n")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    joined(second)
+    second.end()
 
 
 def test_killed_job_can_be_taken_over_at_once(run: Callable[..., list[Process]], tmp_path: Path) -> None:
