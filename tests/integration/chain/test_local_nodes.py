@@ -219,7 +219,9 @@ def test_folded_on_each_node(job: Job, undisturbed: bytes, local: bool) -> None:
         job.start_solver(options=incremental)
         job.wait_for(after(100))
     first, newest = job.checkpoint(), job.checkpoint()
-    until(lambda: not publish.read_manifest(newest).parent, job.report)
+    log = job.dir / "coordinator.log"  # it names the checkpoint when the folders for new images are gone
+    until(lambda: f"folded {newest} in " in log.read_text(), job.report)
+    assert not publish.read_manifest(newest).parent
     places = [images_of(name) for name in NAMES] if local else [job.dir]
     folded = [path for place in places for path in place.glob(f"**/{newest.name}/**/*.img")]
     assert len(folded) == (6 if local else 3)
