@@ -74,11 +74,15 @@ void mpy_children_ignore(const char *patterns) {
     ignored = patterns;
 }
 
+static char *text_of(int pid, const char *name, size_t *bytes) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    return mpy_proc_text(path, bytes);
+}
+
 /* The words of its command, each with a zero byte behind it; for free(3). */
 static char *command_line(int pid, size_t *bytes) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    return mpy_proc_text(path, bytes);
+    return text_of(pid, "cmdline", bytes);
 }
 
 /* By its name or, if it is a script, by the script's. */
@@ -162,11 +166,17 @@ static int find(wanted_t w) {
     return mpy_children_each(getpid(), counts, &w);
 }
 
+/* Its name, if it shows no command: it has overwritten that, or is ending. */
 static void command_of(int pid, char *command, size_t n) {
     size_t got;
     char *words = command_line(pid, &got);
     while (got && !words[got - 1])
         got--;
+    if (!got) {
+        free(words);
+        words = text_of(pid, "comm", &got);
+        got -= got && words[got - 1] == '\n';
+    }
     got = got < n ? got : n - 1;
     for (size_t i = 0; i < got; i++)
         command[i] = isprint((unsigned char)words[i]) ? words[i] : ' ';

@@ -121,6 +121,24 @@ static void child_setup(void) {
     close(ready[0]);
 }
 
+/* A process that shows its work by its name overwrites its command, which lies before the environment. */
+static void nameless_child_setup(void) {
+    int ready[2];
+    CHECK(pipe2(ready, O_CLOEXEC) == 0);
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "worker");
+        memset(program_invocation_name, 0, (size_t)(environ[0] - program_invocation_name));
+        close(ready[0]);
+        close(ready[1]);
+        for (;;) pause();
+    }
+    char byte;
+    close(ready[1]);
+    CHECK(read(ready[0], &byte, 1) == 0); /* the child has closed the other end */
+    close(ready[0]);
+}
+
 /* Ends by itself within the grace time, so it isn't refused. */
 static void short_child_setup(void) {
     if (fork() == 0) {
@@ -146,6 +164,7 @@ const test_case_t refused_cases[] = {
     {"thread_clock", thread_clock_setup, NULL},
     {"async", async_setup, NULL},
     {"child", child_setup, NULL},
+    {"nameless_child", nameless_child_setup, NULL},
     {"short_child", short_child_setup, NULL},
     {NULL, NULL, NULL},
 };

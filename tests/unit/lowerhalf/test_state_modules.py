@@ -183,6 +183,7 @@ def test_what_the_parent_left_open_does_not_stand_in_the_way(driver: Path, place
         ("thread_clock", "POSIX timer 0 runs on the CPU clock of a thread"),
         ("async", "descriptor 10 (socket:"),
         ("child", "(sleep 300) is still running"),
+        ("nameless_child", "(worker) is still running"),
         ("short_child", "allowed"),
     ],
 )
