@@ -22,7 +22,10 @@ find_python() {
 
 check_prerequisites() {
     find_python
-    command -v cc >/dev/null || command -v gcc >/dev/null || fail "a C compiler is missing: apt install gcc libc6-dev"
+    local cc=
+    cc=$(command -v cc || command -v gcc) || fail "a C compiler is missing: apt install gcc libc6-dev"
+    "$cc" -include stdio.h -x c - -o /dev/null <<<'int main(void) { return 0; }' 2>/dev/null ||
+        fail "$cc cannot build a program: apt install libc6-dev"
     [ "$(uname -m)" = x86_64 ] || fail "manapy needs x86-64 (this is $(uname -m))"
 }
 
