@@ -165,7 +165,9 @@ def synopsis(parser: argparse.ArgumentParser, more: str) -> str:
 
 def _positional(action: argparse.Action) -> str:
     name = _value(action)
-    return f"[{name}]" if action.nargs in ("?", "*", argparse.REMAINDER) else name
+    if action.nargs == "*":
+        return f"[{name} ...]"
+    return f"[{name}]" if action.nargs in ("?", argparse.REMAINDER) else name
 
 
 def name_of(action: argparse.Action) -> str:

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from . import _elf, _shell
@@ -57,9 +57,9 @@ OBSTACLES = {
 }
 
 
-def check_program(program: str, search_path: str | None = None) -> list[Finding]:
+def check_program(program: str, arguments: Sequence[str] = (), search_path: str | None = None) -> list[Finding]:
     """Check PROG as manapy-launch finds it: through PATH and through #! lines; of a shell script, also the programs in
-    it that use MPI."""
+    it that use MPI. Likewise those in its arguments: `timeout 1h ./solver`, `bash job.sh`."""
     path = _locate(program, search_path)
     if path is None:
         return [Finding(program, Level.BAD, "no such program")]
@@ -80,9 +80,12 @@ def check_program(program: str, search_path: str | None = None) -> list[Finding]
             if interpreter is None:
                 return findings
             if interpreter.name in _shell.SHELLS:
-                started += _started_by(path, search_path)
+                started += _started_by(_shell.words(path), search_path)
             path = interpreter
             continue
+        if path.name in _shell.SHELLS and arguments and Path(arguments[0]).is_file():
+            started += _started_by(_shell.words(Path(arguments[0])), search_path)
+        started += _started_by(arguments, search_path)
         return findings + _binary(path, elf) + _python(path) + started
     return [*findings, Finding(str(path), Level.BAD, "its #! line names the script itself")]
 
@@ -126,10 +129,10 @@ def _script(path: Path) -> tuple[Path | None, Finding]:
     return target, Finding(str(path), Level.OK, f"script for {target}")
 
 
-def _started_by(script: Path, search_path: str | None) -> list[Finding]:
-    """Findings on the programs with MPI that the script names, and on Python's mpi4py."""
+def _started_by(words: Iterable[str], search_path: str | None) -> list[Finding]:
+    """Findings on the programs with MPI among these words, and on Python's mpi4py."""
     findings: list[Finding] = []
-    for word in _shell.words(script):
+    for word in words:
         path = _locate(word, search_path)
         if path is None or not path.is_file() or not os.access(path, os.X_OK | os.R_OK):
             continue

@@ -14,10 +14,12 @@ from ..shared import naming
 from ..shared.arguments import add_file_system
 from ..shared.output import Output
 
+TAKES_MORE = "[-- PROG ARGUMENTS...]"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("program", nargs="?", metavar="PROG", help="check this program, too")
+    parser.add_argument("program", nargs="*", metavar="PROG", help="check this program, too; its arguments may follow")
     parser.add_argument(
         "--mpi", metavar="PATH", help="the MPI library, or the prefix of its installation, as for manapy-launch"
     )
@@ -38,8 +40,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
         raise UsageError("--job is for --report FILE")
     job = naming.job(options.job).dir if options.job else None
     findings = check_system(options.mpi, options.file_system)
-    if options.program:
-        findings += check_program(options.program)
+    command = [*options.program, *options.after]
+    if command:
+        findings += check_program(command[0], command[1:])
     out.data([{**asdict(f), "level": f.level.value} for f in findings])
     out.table(("", "what", "finding"), [(f.level.value, f.subject, f.text) for f in findings])
     if options.report:
@@ -47,7 +50,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         out.note(f"{options.report} has these findings, versions, limits and settings: read it before you send it")
     bad = [f for f in findings if f.level is Level.BAD]
     if not bad:
-        program = shlex.quote(options.program) if options.program else "PROG"
+        program = shlex.join(command) or "PROG"
         out.line(f"try next: mpirun -n 2 manapy-launch {program}; then, in another shell, manapy checkpoint")
     if bad:
         out.error(f"{len(bad)} problem{'s' * (len(bad) > 1)}: {', '.join(f.subject for f in bad)}")

@@ -562,5 +562,6 @@ def _first_period(trace: Trace, rank: int, tp: int, pp: int) -> list[int]:
     text = kinds.tobytes()
     for period in range(1, len(text) // 2 + 1):
         if text == (text[:period] * (len(text) // period + 1))[: len(text)]:
-            return [text[:period].count(SEND)]
+            sends = text[:period].count(SEND)  # none if it only receives
+            return [sends] if sends else []
     return []

@@ -83,7 +83,7 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
                 text,
                 confidence=0.0,
                 evidence=evidence,
-                action="give a schedule, or look again when more are recorded",
+                action="look again when more are recorded; for a training job with pipeline stages, use --schedule",
             )
         ]
     found = []

@@ -70,6 +70,17 @@ def test_a_shell_script_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert worst(script)[0] is Level.OK
 
 
+@pytest.mark.parametrize("command", ["timeout 10 ./solver --in file", "bash job.sh", "sh job.sh ./other"])
+def test_arguments_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    stub_library(tmp_path, "libmpi.so.20")
+    compile_program(tmp_path, "-L", str(tmp_path), "-Wl,--no-as-needed", "-l:libmpi.so.20", name="solver")
+    (tmp_path / "job.sh").write_text("exec ./solver\n")
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = command.split()
+    found = check_program(program, arguments)
+    assert [f.subject for f in found if f.level is Level.BAD] == ["libmpi.so.20"]
+
+
 def test_32_bit_program(tmp_path: Path) -> None:
     path = compile_program(tmp_path)
     data = bytearray(path.read_bytes())

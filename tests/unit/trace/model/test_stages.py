@@ -164,6 +164,19 @@ def test_a_ring_of_messages_is_no_pipeline() -> None:
         stages.infer(job.trace(6000))
 
 
+def test_a_tree_of_messages_is_no_pipeline() -> None:
+    """As in mpi4py's allreduce of objects: rank 0 only receives."""
+    job = Builder(4)
+    for i in range(6):
+        for a, b in ((1, 0), (3, 2), (2, 0)):
+            job.call(a, Op.SEND, 1000 * i + 10 * a, 1000 * i + 10 * a + 9, peer=b, tag=1)
+            job.call(b, Op.RECV, 1000 * i + 10 * a, 1000 * i + 10 * a + 9, peer=a, tag=1)
+        for rank in range(4):
+            job.call(rank, Op.BCAST, 1000 * i + 50, 1000 * i + 59, peer=0)
+    with pytest.raises(ScheduleError, match="no schedule can be seen"):
+        stages.infer(job.trace(6000))
+
+
 @pytest.mark.parametrize(
     "text",
     [
