@@ -63,10 +63,13 @@ static bool all_live(void) {
     return true;
 }
 
-/* Invariant 3 */
+/* Invariant 3. One process says why. One that fails sets `failed` before it ends, so that is read after the look. */
 static void require_all(void) {
-    if (shared->failed) _exit(1); /* the one that failed has said why */
-    if (!all_live()) mpy_fail(1, "a process of the rank's tree was killed during the restart");
+    bool live = all_live();
+    if (shared->failed) _exit(1);
+    if (live) return;
+    if (__atomic_exchange_n(&shared->failed, 1, __ATOMIC_SEQ_CST)) _exit(1);
+    mpy_fail(1, "a process of the rank's tree was killed during the restart");
 }
 
 /* Waits until *word is at least `least`. */

@@ -17,7 +17,7 @@ from jobs import PROGRAMS, Job, oks
 from manapy.bench.shared.cluster import Cluster
 from phases import BESIDE, STANDING, answer, request
 from restarts import restart_twice
-from solver import after
+from solver import MIDDLE, after
 from waiting import until
 
 pytestmark = pytest.mark.mpi
@@ -126,6 +126,7 @@ def test_more_files_than_descriptors(make_job: Callable[..., Job], many: Path) -
 
 def test_a_program_that_shares_nothing_looks_at_no_other_process(job: Job) -> None:
     """A checkpoint would take longer with each rank of the host: the MPI library itself shares memory between them."""
+    job.hold(MIDDLE)
     job.start_solver()
     job.wait_for(after(40))
     job.checkpoint()
