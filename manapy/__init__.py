@@ -17,10 +17,12 @@ manapy.get_include() is the folder of manapy.h, for C programs.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+
+from .core.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from .callbacks import (
         after_checkpoint,

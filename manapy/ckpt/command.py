@@ -3,14 +3,12 @@ Plain sockets; nothing heavy is imported."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import connection, handshake
 from ..core.errors import (
@@ -24,10 +22,12 @@ from ..core.errors import (
     ManapyError,
     why,
 )
+from ..core.records import TYPE_CHECKING, NamedTuple
 from . import protocol
-from .phase import Phase
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .store.job import Job
 
 CONNECT_SECONDS = 5.0
@@ -51,7 +51,9 @@ class Connection(connection.Connection):
         secret = job.secret()
         where = f"no coordinator at {job.host} port {job.port}"
         try:
-            connected = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
+            # The host as bytes: for a text Python loads its tables of international names, in 1 ms.
+            address: Any = (job.host.encode(), job.port)
+            connected = socket.create_connection(address, timeout=CONNECT_SECONDS)
             connection.notice_loss(connected)  # the host of rank 0 may be lost while the command waits
             lost = f"the connection to the coordinator is lost: see {job.dir / 'coordinator.log'}"
             super().__init__(
@@ -115,8 +117,10 @@ def checkpoint_stuck(job: Job, *, then: str = "continue", progress: Progress | N
     If some ranks are in a collective, the others must enter it first, and may never do so: this may be why the job is
     stuck. The coordinator goes on trying.
     """
-    import queue  # imported here: a quick command needs neither
+    import queue  # imported here: a quick command needs none of these
     import threading
+
+    from .phase import Phase
 
     answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
 
@@ -276,6 +280,8 @@ class Collector(Connection):
 
     def write(self, data: bytes) -> None:
         """Send bytes to its input."""
+        import base64  # imported here: most commands do not need it
+
         self.send(f"ASK {base64.b64encode(data).decode()}")
 
     def read(self, patience: float) -> bytes:
@@ -289,6 +295,8 @@ class Collector(Connection):
             raise
         if kind != "PIECE":
             raise CoordinatorError(_reason(rest))
+        import base64
+
         return base64.b64decode(rest)
 
 

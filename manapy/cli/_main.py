@@ -19,7 +19,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING
+
+from ..core.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .shared.configuration import Setting

@@ -7,10 +7,13 @@ import hmac
 import os
 import socket
 from types import TracebackType
-from typing import Self
 
 from . import handshake
+from .records import TYPE_CHECKING
 from .wire_text import decode_text
+
+if TYPE_CHECKING:
+    from typing import Self
 
 LOSS_SECONDS = 120  # after which a peer that does not answer is considered lost; MANAPY_LOSS_SECONDS changes it
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import hmac
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import CoordinatorError, ManapyError
+from .records import TYPE_CHECKING, NamedTuple
 from .wire_text import encode_text
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 Invariants
  1. job.json is replaced by rename: a reader sees the old one or the new one.
  2. A job is live if its coordinator answers an authenticated connection. The state in job.json may be out of date.
+
+publish is imported where it is needed, because commands to a running job do not need it.
 """
 
 from __future__ import annotations
@@ -13,11 +15,16 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ...core.errors import CoordinatorError, JobError, LeavingError, why
 from ...core.files import as_text, reading, replace_file, those_with
-from . import known, own, publish
+from ...core.records import TYPE_CHECKING, NamedTuple
+from . import known, own
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import publish
 
 FORMAT = 1
 LIVE = ("starting", "restarting", "running")  # states of a job that hasn't come to an end yet
@@ -95,6 +102,8 @@ class Job(NamedTuple):
 
     def checkpoints(self) -> list[publish.Checkpoint]:
         """Oldest first."""
+        from . import publish
+
         return publish.checkpoints(self.dir)
 
 
@@ -155,6 +164,8 @@ def readable(directories: Iterable[Path]) -> list[Job]:
 
 def find_ended() -> Job:
     """The only job here that has ended, or was killed, and has a checkpoint. Raises JobError."""
+    from . import publish
+
     here = Path()
     if is_job(here):
         return read(here)
@@ -178,6 +189,8 @@ def find_live(which: str | None) -> Job:
     if which is not None:
         if (directory := known.find(which, is_job)) is not None:
             return read(directory)
+        from . import publish
+
         checkpoint = known.find(which, publish.is_checkpoint)
         if checkpoint is not None and is_job(owner := publish.owner(checkpoint.resolve().parent)):
             return read(owner)

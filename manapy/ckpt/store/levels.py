@@ -29,11 +29,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...core.records import TYPE_CHECKING, NamedTuple
 from . import own
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .publish import Entry
 
 MARK = "local"

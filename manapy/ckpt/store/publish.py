@@ -29,9 +29,6 @@ Invariants
     manifest is signed with the job's secret. It contains the seals of all images (image.h), which need the secret, too.
  8. A checkpoint or a manifest that cannot be read now may be readable a moment later. Functions that only read leave it
     out. Functions that delete do not treat it as missing: existing(), names_on_hosts(), ``strict``.
-
-Records here and in job.py are named tuples: most of the time of `manapy checkpoint` is the interpreter's start, and
-importing dataclasses would add a third.
 """
 
 from __future__ import annotations
@@ -44,12 +41,15 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ...core.errors import CheckpointError, ManifestError, explained
 from ...core.files import discard, reading, replace_file, sync
+from ...core.records import TYPE_CHECKING, NamedTuple
 from . import folders, known, levels, own
 from .levels import Levels
+
+if TYPE_CHECKING:
+    from typing import Any
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1

@@ -7,8 +7,8 @@ import math
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ...core.records import TYPE_CHECKING
 from . import naming
 
 if TYPE_CHECKING:

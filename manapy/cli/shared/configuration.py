@@ -21,9 +21,9 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from ...core.errors import UsageError, why
+from ...core.records import NamedTuple
 
 SITE = Path("/etc/manapy.toml")
 NAME = "manapy.toml"
@@ -34,7 +34,7 @@ _WRONG_ENTRY = (
 )
 
 
-class Setting(NamedTuple):  # no dataclass: every command would need a third more processor time to start
+class Setting(NamedTuple):
     """An option that a file sets. text: as on the command line, "true" or "false" if is_truth."""
 
     file: Path

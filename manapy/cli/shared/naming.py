@@ -14,9 +14,9 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...core.errors import JobError, ManapyError, ManifestError
+from ...core.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...chain.record import Chain

@@ -14,7 +14,11 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TextIO
+
+from ...core.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, TextIO
 
 
 class Output:

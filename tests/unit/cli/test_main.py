@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -105,14 +106,28 @@ def test_status_starts_fast(tmp_path: Path) -> None:
     assert min(once() for _ in range(7)) < 0.15
 
 
-def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["status", "checkpoint", "checkpoint old"])
+def test_commands_to_a_job_import_nothing_heavy(tmp_path: Path, command: str) -> None:
+    """Nor what takes a millisecond: with a text as host, socket.create_connection imports encodings.idna."""
+    heavy = ["rich", "asyncio", "numpy", "mpi4py"]
+    if "checkpoint" in command:
+        heavy += ["typing", "dataclasses", "shutil", "encodings.idna", "manapy.ckpt.store.publish"]
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "secret").write_bytes(bytes(32))
+    (old / "secret").chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    record = {"format": 1, "id": "old", "state": "running", "host": "127.0.0.1", "port": port, "pid": 1, "ranks": 1}
+    (old / "job.json").write_text(json.dumps({**record, "argv": ["a"], "started": 0.0, "hostname": "h"}))
     code = (
-        "import sys; from manapy.cli import main; main(['status']); print(*(m for m in ('rich', 'asyncio', 'numpy', "
-        "'mpi4py') if m in sys.modules))"
+        f"import sys; from manapy.cli import main; main({command.split()}); "
+        f"print(*(m for m in {heavy} if m in sys.modules))"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip() == ""
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
+    if "old" in command:
+        assert f"no coordinator at 127.0.0.1 port {port}" in done.stderr
 
 
 def test_an_option_that_was_renamed_works_and_says_its_new_name(
