@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -239,6 +240,12 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
     return equal
 
 
+def save_terminal(console: Console, path: Path) -> None:
+    """Draw all that was printed, as an SVG picture. It names no font of the web."""
+    picture = console.export_svg(title="tools/demo")
+    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL).replace("Fira Code, ", ""))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -247,9 +254,19 @@ def main() -> int:
     parser.add_argument("--n", default="256", help="grid points in each direction")
     parser.add_argument("--steps", default="3000")
     parser.add_argument("--out", type=lambda text: Path(text).resolve(), default=ROOT / "demo-out")
-    console = Console(highlight=False, soft_wrap=True)
+    parser.add_argument(
+        "--terminal", metavar="FILE", type=Path, help="draw the terminal into this SVG file (README.md)"
+    )
+    options = parser.parse_args()
+    drawn = {"record": True, "width": 104, "force_terminal": True} if options.terminal else {}
+    console = Console(highlight=False, soft_wrap=True, **drawn)
     try:
-        return 0 if demonstrate(parser.parse_args(), console) else 1
+        if options.terminal:
+            console.print("$ tools/demo")
+        equal = demonstrate(options, console)
+        if options.terminal:
+            save_terminal(console, options.terminal)
+        return 0 if equal else 1
     except DemoError as error:
         console.print(f"[red]failed:[/] {error}", markup=True)
         return 1
