@@ -10,7 +10,8 @@
  * Invariants
  *  1. No rank waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile
  *     wait in the listening socket's backlog.
- *  2. If rank 0 fails it publishes that, so no rank waits for it at the barrier.
+ *  2. If rank 0 fails it publishes that, so no rank waits for it at the barrier. It ends when all ranks have read it:
+ *     hydra breaks down, and can lose what rank 0 has said, if a rank is ended whose request it is answering.
  *  3. The coordinator has none of the ranks' descriptors (mpirun waits until the ranks' pipes are closed). It is in a
  *     session of its own, so signals sent to mpirun's process group do not reach it. But schedulers find it as a
  *     process of the job. It ignores the signals that they send as a warning (SIGTERM, the signal of `sbatch
@@ -223,7 +224,9 @@ static bool lead(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_jo
     else
         snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir,
                  job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
+    job->all_refused = !ok;
     if (publish(pmi, round, text, trouble, sizeof trouble)) return ok;
+    job->all_refused = false;
     if (ok) mpy_reason(error, n, "%s", trouble);
     return false;
 }
@@ -239,6 +242,7 @@ static bool follow(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_
     if (text[0] == 'E') {
         mpy_reason(error, n, "%s", text + 1);
         *say = false;
+        job->all_refused = true;
         return false;
     }
     if (text[0] == 'D') {
@@ -260,7 +264,8 @@ static bool follow(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_
 static bool agree(const mpy_rendezvous_options_t *options, mpy_pmi_t *pmi, mpy_job_t *job, bool *say, char *error,
                   size_t n) {
     *say = job->rank == 0;
-    if (options->expected_ranks > 0 && options->expected_ranks != job->size)
+    job->all_refused = options->expected_ranks > 0 && options->expected_ranks != job->size;
+    if (job->all_refused)
         return mpy_refuse(error, n, "the checkpoint has %d ranks, but %d were started: use mpirun -n %d",
                           options->expected_ranks, job->size, options->expected_ranks);
     if (job->rank == 0) return lead(options, pmi, job, error, n);
@@ -272,7 +277,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     mpy_pmi_t pmi;
     *say = true;
     memset(job, 0, sizeof *job);
-    job->last_words = -1;
+    job->last_words = job->pmi_fd = -1;
     if (!mpy_pmi_open(&pmi, error, n)) return false;
     job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.local_size, job->manager = pmi.manager;
     if (job->manager == MPY_MANAGER_PMI && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
@@ -280,6 +285,12 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     if (ok && job->step.verdict != MPY_CHAIN_DONE) ok = mpy_node_join(job, error, n);
     job->pmi_fd = pmi.fd;
     return ok;
+}
+
+void mpy_rendezvous_part(const mpy_job_t *job) {
+    char unused[256];
+    mpy_pmi_t pmi = {.fd = job->pmi_fd};
+    if (job->all_refused && job->manager != MPY_MANAGER_NONE) mpy_pmi_barrier(&pmi, unused, sizeof unused);
 }
 
 void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {

@@ -33,6 +33,7 @@ typedef struct mpy_job {
     int local_size;             /* ranks on this host */
     mpy_manager_t manager;
     int pmi_fd;                 /* connection with a process manager that speaks PMI-1; -1: none */
+    bool all_refused;           /* mpy_rendezvous has failed on all ranks, with the same error */
     char dir[1024];             /* job directory, absolute */
     char host[256];             /* coordinator's address and port */
     int port;
@@ -49,6 +50,9 @@ typedef struct mpy_job {
 /* Every rank calls this first: before there are threads, before descriptors are opened. On failure `error` contains one
  * line, and *say tells whether this rank must print it: only rank 0 prints errors that concern all ranks. */
 bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n);
+
+/* After a failure has been printed, before the end: waits until all ranks know of it, if all have this error. */
+void mpy_rendezvous_part(const mpy_job_t *job);
 
 /* The address under which other hosts reach this one: MANAPY_ADDRESS, or the address of the host's own name. If that is
  * loopback, as in Debian's /etc/hosts, the first interface that is up. */

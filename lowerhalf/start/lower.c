@@ -171,8 +171,10 @@ const char *mpy_lower_join(char *const *argv, const char *resume, bool exact, in
         .check = mpy_continue_check,
         .protocol = mpy_options.protocol};
     if (!mpy_options.rejoin && !mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
-        if (say_it) mpy_fail(1, "%s", error);
-        mpy_pmi_let_rank0_speak(job.manager, job.rank); /* only rank 0 prints this error */
+        if (say_it) mpy_say("%s", error);
+        mpy_rendezvous_part(&job);
+        if (!say_it) mpy_pmi_let_rank0_speak(job.manager, job.rank); /* only rank 0 prints this error */
+        else if (mpy_pmi_is_hydra()) mpy_control_note_process_manager(job.pmi_fd), mpy_control_abort(1);
         _exit(1);
     }
     mpy_rank_found(job.secret, job.host, job.port);

@@ -29,6 +29,8 @@ class Pmi:
         self.store: dict[str, str] = {}
         self.finalized: list[int] = []
         self.lines: list[str] = []
+        self.may_get = threading.Event()  # until then `get` is not answered
+        self.may_get.set()
         self._barrier = threading.Barrier(size)
 
     def environment(self, rank: int, fd: int) -> dict[str, str]:
@@ -65,6 +67,7 @@ class Pmi:
                 self._barrier.wait(PATIENCE)
                 return "cmd=barrier_out tag=0"
             case "get":
+                assert self.may_get.wait(PATIENCE)
                 return f"cmd=get_result rc=0 value={self.store[fields['key']]}"
             case "finalize":
                 self.finalized.append(rank)
@@ -233,6 +236,21 @@ def test_directory_of_a_live_job_is_refused(run: Callable[..., list[Process]], t
     third = run("--dir", "job", size=1)[0]
     joined(third)
     third.end()
+
+
+def test_no_rank_ends_while_another_reads_why(run: Callable[..., list[Process]]) -> None:
+    """Hydra would break down, and could lose what rank 0 has said."""
+    first = run("--dir", "job", size=1)[0]
+    joined(first)
+    pmi = Pmi(2)
+    pmi.may_get.clear()
+    second, other = run("--dir", "job", size=2, pmi=pmi)
+    assert "is still running" in second.process.stderr.readline()
+    until(lambda: sum("barrier_in" in line for line in pmi.lines) == 3, lambda: str(pmi.lines))
+    assert second.process.poll() is None and other.process.poll() is None
+    pmi.may_get.set()
+    assert failed(second) == failed(other) == ""
+    first.end()
 
 
 def test_lock_whose_holder_does_not_answer(run: Callable[..., list[Process]], tmp_path: Path) -> None:

@@ -281,8 +281,9 @@ int main(int argc, char **argv) {
     signal(SIGUSR1, on_release);
     bool say;
     if (!here && !mpy_rendezvous(&options, &job, &say, error, sizeof error)) {
-        if (!say) exit(1);
-        fail(error);
+        if (say) fprintf(stderr, "rank: %s\n", error);
+        mpy_rendezvous_part(&job);
+        exit(1);
     }
     if (!here) mpy_control_note_process_manager(job.pmi_fd);
     if (job.step.verdict == MPY_CHAIN_RESUME) event("resumes %s", config.checkpoint = job.step.path);
