@@ -499,8 +499,6 @@ def _signed(manifest: dict[str, Any], secret: bytes) -> bytearray:
 
 
 def _check_sizes(temporary: Path, ranks: Sequence[Entry]) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # here: only the coordinator needs it
-
     def check(some: Sequence[Entry]) -> None:
         for entry in some:
             with open(f"{temporary}/{entry.image}", "rb", buffering=0) as image:  # NFS: stat() may say an old size
@@ -510,6 +508,10 @@ def _check_sizes(temporary: Path, ranks: Sequence[Entry]) -> None:
                     f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank "
                     f"{entry.rank} wrote"
                 )
+
+    if len(ranks) <= STAT_THREADS:  # not worth the threads
+        return check(ranks)
+    from concurrent.futures import ThreadPoolExecutor  # here: only the coordinator needs it
 
     with ThreadPoolExecutor(STAT_THREADS) as pool:  # they wait for the file system
         list(pool.map(check, (ranks[i::STAT_THREADS] for i in range(STAT_THREADS))))
