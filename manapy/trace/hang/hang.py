@@ -62,14 +62,7 @@ def verdicts(
         because a stuck job is killed in the end.
     """
     if not len(trace.events) and not any(known.refused for known in trace.ranks.values()):
-        return [
-            Verdict(
-                State.UNKNOWN,
-                "nothing was recorded",
-                confidence=0.0,
-                action="is the job running under manapy-launch, without --no-trace?",
-            )
-        ]
+        return [_no_calls(trace)]
     search = Suspects(
         trace, matching if matching is not None else match(trace), labels, delays or Delays(), memory, died
     )
@@ -97,6 +90,18 @@ def verdicts(
             search.found, key=lambda v: (v.state is State.LATE, order.index(v.cause), -v.confidence, v.since_ns or 0)
         )
     return search.undecided or [_unproven(search.unproven) if search.unproven else _healthy(search)]
+
+
+def _no_calls(trace: Trace) -> Verdict:
+    """Return the verdict on a job without recorded calls. Its ranks are recorded, but none has called MPI."""
+    if len(trace.ranks) < trace.size:
+        sentence = "nothing was recorded"
+        action = "is the job running under manapy-launch, without --no-trace?"
+    else:
+        restarted = any(known.generation for known in trace.ranks.values())
+        sentence = f"no rank has called MPI{' since the restart' if restarted else ''}, so nothing was recorded"
+        action = "look again later; `manapy status` shows which programs run: do they use MPI?"
+    return Verdict(State.UNKNOWN, sentence, confidence=0.0, action=action)
 
 
 def _unproven(waits: list[str]) -> Verdict:

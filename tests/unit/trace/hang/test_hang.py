@@ -49,7 +49,14 @@ def test_a_job_that_ends_is_healthy() -> None:
 
 
 def test_nothing_recorded_says_nothing() -> None:
-    assert only(verdicts(Builder(2).trace(0))).state is State.UNKNOWN
+    job = Builder(2)
+    for generation, says in ((0, "no rank has called MPI, "), (1, "no rank has called MPI since the restart, ")):
+        job.ranks[0] = replace(job.ranks[0], generation=generation)
+        found = only(verdicts(job.trace(0)))
+        assert found.state is State.UNKNOWN and found.sentence.startswith(says), found
+    del job.ranks[1]
+    found = only(verdicts(job.trace(0)))
+    assert found.state is State.UNKNOWN and found.sentence == "nothing was recorded"
 
 
 def test_a_rank_that_spins_is_named_and_its_victims_are_not() -> None:
