@@ -29,6 +29,8 @@ def skip_awaited(search: Suspects, rank: int) -> WaitCondition | None:
     m = search.matching
     skips = None
     for call, want in search.waiting.on(rank)[:16]:
+        if not want.known:
+            continue
         if search.labels is not None and schedule_position.passed(search.labels, search.posted_by(want.event), rank):
             return want
         if skips is None:
@@ -60,7 +62,7 @@ def to_nobody(search: Suspects, rank: int, want: WaitCondition) -> int | None:
     None. A rank that has also named the waiting one, with this tag and communicator, has none."""
     m, events = search.matching, search.trace.events
     post = search.posted_by(want.event)
-    if want.call or not (IS_SEND[m.op[post]] or IS_RECEIVE[m.op[post]]):
+    if want.call or not want.known or not (IS_SEND[m.op[post]] or IS_RECEIVE[m.op[post]]):
         return None
     alike = (events["rank"] == rank) & _other_side(m.op[post])[m.op] & (m.comm == m.comm[post]) & (m.tag == m.tag[post])
     if (alike & (m.peer == events["rank"][post])).any():
@@ -86,10 +88,12 @@ def report(
         at=search.posted_by(want.event),
         state=State.LATE if late else State.HUNG,
         peer=waiter,
-        call=call,
+        call=call if want.known else "",
         detail=detail,
         since_ns=int(search.trace.events["enter"][want.event]),
         evidence=tuple(search.facts(rank) + search.victims(rank)),
         confidence=confidence,
-        action=f"look at what the program of rank {rank} does around {call}",
+        action=f"look at what the program of rank {rank} does around {call}"
+        if want.known
+        else f"look at what the program of rank {waiter} polls for",
     )

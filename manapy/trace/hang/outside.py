@@ -95,7 +95,7 @@ def _awaited(search: Suspects, rank: int, call: Open, want: WaitCondition, typic
         f"{'' if search.where(rank) else f', outside MPI for {idle}'}: {lacks}" + (f"; {said}" if said else ""),
         state=State.LATE if late else State.HUNG,
         peer=call.rank,
-        call=needed,
+        call=needed if want.known else "",
         detail=detail,
         since_ns=search.last_active(rank),
         evidence=tuple([*search.facts(rank), *search.victims(rank)]),
@@ -144,11 +144,12 @@ def _starving(search: Suspects, rank: int, waited: int, call: Open, want: WaitCo
 def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: WaitCondition) -> None:
     """Add the verdict UNKNOWN on a rank that may have had no processor."""
     search.accused.add(rank)
+    what = f" ({search.needed(want, rank)})" if want.known else ""
     search.undecided.append(
         Verdict(
             State.UNKNOWN,
             f"it is unknown whether {search.name(rank)} is stuck: rank {call.rank} has waited"
-            f" {span(search.trace.now - call.since)} for it ({search.needed(want, rank)}), but it may have had no"
+            f" {span(search.trace.now - call.since)} for it{what}, but it may have had no"
             f" processor for {span(waited)} of the last {span(search.idle(rank))}",
             peer=rank,
             confidence=0.0,

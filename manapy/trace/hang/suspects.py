@@ -306,9 +306,14 @@ class Suspects:
         return post if post >= 0 else event
 
     def needed(self, want: WaitCondition, rank: int) -> str:
-        """Return the call that `rank` would have to make: the other side of the operation that is waited for."""
+        """Return the call that `rank` would have to make: the other side of the operation that is waited for.
+
+        For a rank that polls for something unknown, `want.event` is only its last call, which has returned.
+        """
         if want.call:
             return want.call
+        if not want.known:
+            return f"anything that rank {int(self.trace.events['rank'][want.event])} polls for"
         m, event = self.matching, want.event
         post = self.posted_by(event)
         op, waiter, tag = int(m.op[post]), int(self.trace.events["rank"][post]), int(m.tag[post])

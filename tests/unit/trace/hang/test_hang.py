@@ -605,6 +605,22 @@ def test_a_rank_that_polls_waits() -> None:
     assert any("has polled for 60.0 s: it is in MPI_Test" in text for text in found.evidence), found.evidence
 
 
+@pytest.mark.parametrize("last", [Op.INIT, Op.BARRIER, Op.RECV])
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_last_call_of_a_rank_that_probes_is_not_what_it_waits_for(last: Op, ended: bool) -> None:
+    """Rank 1 calls MPI_Iprobe again and again. Both ranks have returned from the call before."""
+    job, now = Builder(2), 60 * SECOND
+    message = {"peer": 0, "tag": 7} if last == Op.RECV else {}
+    job.call(0, Op.SEND if message else last, STEP, 2 * STEP, **(message | {"peer": 1} if message else {}))
+    job.call(1, last, STEP, 2 * STEP, **message)
+    if ended:
+        job.call(0, Op.FINALIZE, 3 * STEP, 4 * STEP)
+    job.ranks[0] = replace(job.ranks[0], ended=ended)
+    job.ranks[1] = replace(job.ranks[1], polls=10**6, polled_ns=now - STEP)
+    found = only(verdicts(job.trace(now)))
+    assert found.rank == 0 and not found.call and "called anything that rank 1 polls for" in found.sentence, found
+
+
 def test_a_call_whose_end_is_not_recorded_is_late_by_time_alone() -> None:
     """A generalized request, and MPI_Comm_accept, which is recorded like MPI_Comm_create."""
     for op, comm in ((Op.WAIT, 0), (Op.COMM_CREATE, 1)):
