@@ -322,8 +322,8 @@ class Suspects:
             return f"MPI_Recv from rank {waiter}{tags}"
         if IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
             return f"MPI_Send to rank {waiter}{tags}"
-        if op == Op.FINALIZE:
-            return "MPI_Finalize"
+        if op in (Op.INIT, Op.FINALIZE):
+            return "MPI_Init" if op == Op.INIT else "MPI_Finalize"
         return calls.describe(self.trace, m, post)
 
     def place(self, rank: int, at: int | None = None) -> dict[str, object]:

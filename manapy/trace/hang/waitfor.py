@@ -335,6 +335,8 @@ def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Wait
         return absent.of_collective(event)
     if op == Op.FINALIZE:
         return absent.of_finalize(event)
+    if op == Op.INIT:
+        return absent.of_init(event)
     if peer == PROC_NULL:
         return WaitCondition(event)
     if IS_SEND[op] or IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
@@ -402,6 +404,17 @@ class _Absent:
         rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
         others, unproven = self.split((r for r in self._unfinished if r != rank and r in self._trace.ranks), since)
         return WaitCondition(event, tuple(r for r in others if r not in unproven), unproven=unproven)
+
+    def of_init(self, event: int) -> WaitCondition:
+        """Return the want of an MPI_Init: it waits for all ranks that have made no call yet. If there is none, what it
+        waits for is not recorded."""
+        rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
+        others, unproven = self.split(
+            (r for r in self._unfinished if r in self._trace.ranks and r != rank and r not in self._last), since
+        )
+        return WaitCondition(
+            event, tuple(r for r in others if r not in unproven), unproven=unproven, known=bool(others)
+        )
 
     def of_passive(self, event: int) -> WaitCondition:
         """Return the want of a lock, an unlock or a flush. A lock waits for the ranks that hold it. Every window call

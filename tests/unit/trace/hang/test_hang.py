@@ -1415,6 +1415,18 @@ def test_a_message_with_another_tag_for_a_rank_that_stands_for_another_thread() 
     assert found.cause is Cause.MISMATCH and "tag 1, and rank 1 made MPI_Send to rank 0, tag 2" in found.sentence
 
 
+def test_init_waits_for_ranks_that_have_not_called_it() -> None:
+    job = Builder(3)
+    for rank in range(2):
+        job.call(rank, Op.INIT, STEP, comm=-1)
+    found = only(verdicts(job.trace(20 * SECOND)))
+    assert (found.state, found.rank, found.call) == (State.LATE, 2, "MPI_Init"), found
+    assert "it has not called MPI_Init yet" in found.sentence
+    job.ranks[2] = replace(job.ranks[2], first_ns=10 * SECOND)  # earlier calls would not be recorded
+    found = only(verdicts(job.trace(20 * SECOND)))
+    assert found.state is State.UNKNOWN, found
+
+
 def test_a_long_init_is_late_and_not_hung() -> None:
     """An overloaded machine may need a long time to start a rank."""
     job = Builder(2)
