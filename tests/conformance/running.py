@@ -111,7 +111,7 @@ def _job(case: Case, program: Path, where: Path, settings: Settings, **env: str)
     (where / "traces").mkdir()
     of = language(case.folder, settings.open_mpi)
     env = {**dict(of.env), **dict(case.env), "MANAPY_TRACE_ROOT": str(where / "traces"), **env}
-    return Job(where, case.ranks, of.mpirun, env=env)
+    return Job(where, case.ranks, mpirun=of.mpirun, env=env)
 
 
 def _makes_files(case: Case) -> bool:

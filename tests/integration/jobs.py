@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -110,6 +110,7 @@ class Job:
 
     where: Path
     ranks: int = 2
+    _: KW_ONLY
     solver: Path | None = None  # tests/programs/steps/heat2d.c, compiled
     mpirun: Sequence[str | Path] = field(default_factory=lambda: [BIN / "mpirun"])
     inside: Sequence[str | Path] = ()  # put before commands to run them on an emulated node

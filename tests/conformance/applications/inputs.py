@@ -137,6 +137,51 @@ for k in range(times):
         PETSc.Sys.Print(f"result: norm {k} = {x.norm().hex()}", flush=True)
 '''
 
+RING = '''\
+"""The modes of a dielectric ring in two dimensions, by Meep: fields, losses and the light that leaves it."""
+
+import meep as mp
+
+ring = [mp.Cylinder(2, material=mp.Medium(epsilon=11.7)), mp.Cylinder(1, material=mp.air)]
+source = mp.Source(mp.GaussianSource(0.15, fwidth=0.1), component=mp.Ez, center=mp.Vector3(1.5, 0.2))
+simulation = mp.Simulation(mp.Vector3(12, 12), 24, geometry=ring, sources=[source], boundary_layers=[mp.PML(1)])
+modes = mp.Harminv(mp.Ez, mp.Vector3(1.5), 0.15, 0.1)
+flux = simulation.add_flux(0.15, 0.1, 20, mp.FluxRegion(center=mp.Vector3(4), size=mp.Vector3(0, 8)))
+
+
+def show(name, *values):
+    if mp.am_master():
+        for number, value in enumerate(values):
+            print(f"result: {name} {number} = {float(value).hex()}", flush=True)
+
+
+def field(simulation):
+    found = simulation.get_array(component=mp.Ez, center=mp.Vector3(), size=mp.Vector3(10, 10))
+    show(f"field {simulation.meep_time():.0f}", found.sum(), (found**2).sum())
+
+
+simulation.run(mp.at_every(20, field), mp.after_sources(modes), until=300)
+show("flux", *mp.get_fluxes(flux))
+show("mode", *(value for mode in modes.modes for value in (mode.freq, mode.decay, mode.Q)))
+'''
+
+GPAW_WATER = '''\
+"""A water molecule on a grid that is divided between the ranks, by GPAW. A line per step of the cycle."""
+
+from ase.build import molecule
+from gpaw import GPAW
+from gpaw.mpi import world
+
+water = molecule("H2O")
+water.center(vacuum=3.0)
+water.calc = GPAW(mode="fd", h=0.19, nbands=6, txt="-", parallel={"domain": world.size}, convergence={"density": 1e-6})
+energy, forces = water.get_potential_energy(), water.get_forces()
+if world.rank == 0:
+    print(f"result: ranks = {world.size}")
+    for number, value in enumerate([energy, *forces.ravel()]):
+        print(f"result: energy and forces {number} = {float(value).hex()}")
+'''
+
 # One water molecule. The positions of each step depend on sums over the ranks.
 WATER = """\
 &GLOBAL
@@ -254,6 +299,16 @@ def water_molecules(where: Path) -> None:
 def poisson(where: Path) -> None:
     """A program for petsc4py."""
     _write(where, **{"poisson.py": POISSON})
+
+
+def ring(where: Path) -> None:
+    """A program for Meep."""
+    _write(where, ring__py=RING)
+
+
+def water_for_gpaw(where: Path) -> None:
+    """A program for GPAW."""
+    _write(where, water__py=GPAW_WATER)
 
 
 def water_for_cp2k(where: Path) -> None:

@@ -138,6 +138,26 @@ APPLICATIONS = (
         environment={"H5PY_ALWAYS_USE_MPI": "1"},  # Debian's h5py looks for an mpirun of Open MPI or MPICH
     ),
     Application(
+        "meep",
+        OPEN_MPI_4,
+        ("/usr/bin/python3", "ring.py"),
+        extract.named_values,
+        1e-9,
+        "sums over the ranks are printed only; they do not act on the fields",
+        inputs.ring,
+        ("python3-meep-openmpi",),
+    ),
+    Application(
+        "gpaw",
+        OPEN_MPI_4,
+        ("/usr/bin/python3", "water.py"),
+        extract.named_values,
+        1e-6,
+        "the threshold of the self-consistent cycle is 1e-6 of the density",
+        inputs.water_for_gpaw,
+        ("gpaw",),
+    ),
+    Application(
         "mumps",
         OPEN_MPI_4,
         _reading("/usr/lib/mumps/dsimpletest", "input"),

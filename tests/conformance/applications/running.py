@@ -136,7 +136,7 @@ def prepare(app: Application, where: Path, mpi: Launcher) -> Job:
     where.mkdir(parents=True)
     app.prepare(where)
     environment = {"OMP_NUM_THREADS": "1", "MANAPY_TRACE_ROOT": str(where), **mpi.native, **app.environment}
-    return Job(where, app.ranks, mpi.mpirun, env=environment)
+    return Job(where, app.ranks, mpirun=mpi.mpirun, env=environment)
 
 
 def _to_the_end(app: Application, job: Job, settings: Settings, start: Callable[[], object]) -> Run:

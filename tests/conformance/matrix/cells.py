@@ -86,7 +86,7 @@ def run(
 def _job(where: Path, mpi: Launcher) -> Job:
     shutil.rmtree(where, ignore_errors=True)
     where.mkdir(parents=True)
-    return Job(where, RANKS, mpi.mpirun, env={**ENVIRONMENT, "MANAPY_TRACE_ROOT": str(where)})
+    return Job(where, RANKS, mpirun=mpi.mpirun, env={**ENVIRONMENT, "MANAPY_TRACE_ROOT": str(where)})
 
 
 def _check_library(job: Job, mpi: Launcher) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from applications import extract, table
+from applications import extract, inputs, running, table
+from applications.programs import APPLICATIONS, Application
 from applications.record import Moment, Record, Records, Run
 from applications.results import Agreement, Result, ResultError, compare
 from rich.console import Console
@@ -244,3 +246,9 @@ def test_records_are_kept_in_a_file(tmp_path: Path) -> None:
     found = record([A, A], [NEAR, A], A)
     Records(tmp_path / "results.json").add(found)
     assert Records(tmp_path / "results.json").of == {"program": found}
+
+
+@pytest.mark.parametrize("app", APPLICATIONS, ids=lambda app: app.name)
+def test_each_runs_natively_under_its_own_mpi(tmp_path: Path, app: Application) -> None:
+    job = running.prepare(dataclasses.replace(app, prepare=inputs.nothing), tmp_path / "run", app.mpi)
+    assert job.mpirun == app.mpi.mpirun
