@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import html
 import importlib.util
 import os
 import re
@@ -34,6 +35,16 @@ def test_it_builds_without_warnings(tmp_path: Path) -> None:
     assert len(pages) > len(PAGES)
     loaded = re.compile(r"""<(?:script|img|link)\b[^>]*?(?:src|href)=["']?(?:https?:)?//""")
     assert not [page for page in pages if loaded.search(page.read_text())], "a page loads something from elsewhere"
+
+
+def test_the_picture_of_the_demo_shows_what_it_prints() -> None:
+    """A new one: tools/demo --terminal docs/pictures/demo.svg"""
+    drawn = html.unescape(re.sub("<.*?>", "", (ROOT / "docs/pictures/demo.svg").read_text())).replace("\xa0", " ")
+    printed = re.findall(r"(?:print|add_row)\(\s*f?\"([^\"{]+)", (ROOT / "tools/run_demo.py").read_text())
+    wanted = [
+        re.sub(r"\[/?\w*\]", "", text).strip() for text in printed if "left out" not in text and "failed:" not in text
+    ]
+    assert len(wanted) >= 15 and not [text for text in wanted if text not in drawn]
 
 
 def options_of(call: list[str]) -> set[str]:
