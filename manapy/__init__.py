@@ -71,16 +71,16 @@ def checkpoint() -> Path | None:
     import time
 
     from .callbacks import poll
-    from .core import boundary, warn
+    from .core import boundary
 
     block = boundary.lower()
     if block is None:
-        warn.not_launched("checkpoint() did nothing")
+        boundary.warn_not_launched("checkpoint() did nothing")
         return None
     generation = block.generation
     ticket = boundary.request_checkpoint(block)
     if ticket < 0:
-        warn.warn("checkpoint() did nothing: this job has no coordinator")
+        boundary.warn("checkpoint() did nothing: this job has no coordinator")
         return None
     while block.generation == generation:  # a restart replaces the block, and its tickets count from 0 again
         done = boundary.checkpoint_done(block)
@@ -97,11 +97,11 @@ def checkpoint() -> Path | None:
 
 def is_restart() -> bool:
     """Does this process continue from a checkpoint? Outside manapy: False, with a RuntimeWarning."""
-    from .core import boundary, warn
+    from .core import boundary
 
     block = boundary.lower()
     if block is None:
-        warn.not_launched("is_restart() is False")
+        boundary.warn_not_launched("is_restart() is False")
         return False
     return bool(block.generation > 0)
 

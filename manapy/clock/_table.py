@@ -29,10 +29,10 @@ def table() -> dict[int, list[Communicator]]:
     Other threads may increase the values meanwhile. Outside manapy: {}, with a RuntimeWarning; also {} before the
     program has loaded MPI.
     """
-    from ..core import boundary, warn
+    from ..core import boundary
 
     if boundary.lower() is None:
-        warn.not_launched("clock.table() is empty")
+        boundary.warn_not_launched("clock.table() is empty")
         return {}
     block = boundary.upper()
     result: dict[int, list[Communicator]] = {}

@@ -2,6 +2,8 @@
 
 Only what Python needs is mirrored: the lower block up to its function table, the services, and of the upper block the
 collective clock. tests/unit/test_boundary.py compares sizes and offsets with the header.
+
+Programs that call manapy import this module. Where a call has no effect, because there are no such blocks, it warns.
 """
 
 from __future__ import annotations
@@ -158,3 +160,15 @@ def request_checkpoint(block: LowerStruct) -> int:
 def checkpoint_done(block: LowerStruct) -> int:
     """The last ticket that was served; negative if it failed."""
     return int(ctypes.CFUNCTYPE(c_int64)(block.svc.contents.checkpoint_done)())
+
+
+def warn(text: str, callers: int = 1) -> None:
+    """A RuntimeWarning at the line of the program that called manapy, `callers` functions above the one that warns."""
+    import warnings  # imported here: few programs need it
+
+    warnings.warn(f"manapy: {text}", RuntimeWarning, stacklevel=2 + callers)
+
+
+def warn_not_launched(what: str) -> None:
+    """Nothing happened, because manapy-launch did not start this process."""
+    warn(f"{what}: this process does not run under manapy-launch", callers=2)
