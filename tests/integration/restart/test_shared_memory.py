@@ -130,18 +130,22 @@ def test_a_program_that_shares_nothing_looks_at_no_other_process(job: Job) -> No
     job.start_solver()
     job.wait_for(after(40))
     job.checkpoint()
-    alone = reads_of_a_checkpoint(job)
+    alone = fewest_reads(job)
     with contextlib.ExitStack() as stack:
         for _ in range(200):
             stack.callback(stack.enter_context(subprocess.Popen(["sleep", "infinity"])).kill)
-        assert reads_of_a_checkpoint(job) < alone + 100
+        assert fewest_reads(job) < alone + 100
 
 
-def reads_of_a_checkpoint(job: Job) -> int:
-    """The read system calls of rank 0 in a checkpoint."""
-    before = reads(job)
-    job.checkpoint()
-    return reads(job) - before
+def fewest_reads(job: Job) -> int:
+    """The read system calls of rank 0 in a checkpoint: the fewest of three, because a busy machine adds some."""
+
+    def once() -> int:
+        before = reads(job)
+        job.checkpoint()
+        return reads(job) - before
+
+    return min(once() for _ in range(3))
 
 
 def reads(job: Job) -> int:
