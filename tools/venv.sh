@@ -20,12 +20,10 @@ find_python() {
     fail "Python 3.11 or newer is needed (found $(python3 -V))"
 }
 
+# Sets `python` and `cc`.
 check_prerequisites() {
     find_python
-    local cc=
     cc=$(command -v cc || command -v gcc) || fail "a C compiler is missing: apt install gcc libc6-dev"
-    "$cc" -include stdio.h -x c - -o /dev/null <<<'int main(void) { return 0; }' 2>/dev/null ||
-        fail "$cc cannot build a program: apt install libc6-dev"
     [ "$(uname -m)" = x86_64 ] || fail "manapy needs x86-64 (this is $(uname -m))"
 }
 
@@ -70,6 +68,8 @@ prepare_venv() {
         [ -z "$(find /usr/include/infiniband/verbs.h -cnewer "$stamp" 2>/dev/null)" ]; then
         return
     fi
+    "$cc" -include stdio.h -x c - -o /dev/null <<<'int main(void) { return 0; }' 2>/dev/null ||
+        fail "$cc cannot build a program: apt install libc6-dev"
     say "installing manapy[$extra] into $venv"
     touch "$stamp.new"
     (cd "$root" && SKBUILD_CMAKE_DEFINE=$([ "$extra" != test ] || echo CMAKE_COMPILE_WARNING_AS_ERROR=ON) \

@@ -21,7 +21,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -399,22 +399,19 @@ class _Absent:
             fits &= m.tag[sends] == tag
         return bool(fits.any())
 
-    def of_finalize(self, event: int) -> WaitCondition:
-        """Return the want of an MPI_Finalize: it waits for all ranks that have not called it."""
+    def of_finalize(self, event: int, ready: Container[int] = ()) -> WaitCondition:
+        """Return the want of an MPI_Finalize: it waits for all ranks that have not called it, but for `ready` ones."""
         rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
-        others, unproven = self.split((r for r in self._unfinished if r != rank and r in self._trace.ranks), since)
+        others, unproven = self.split(
+            (r for r in self._unfinished if r in self._trace.ranks and r != rank and r not in ready), since
+        )
         return WaitCondition(event, tuple(r for r in others if r not in unproven), unproven=unproven)
 
     def of_init(self, event: int) -> WaitCondition:
         """Return the want of an MPI_Init: it waits for all ranks that have made no call yet. If there is none, what it
         waits for is not recorded."""
-        rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
-        others, unproven = self.split(
-            (r for r in self._unfinished if r in self._trace.ranks and r != rank and r not in self._last), since
-        )
-        return WaitCondition(
-            event, tuple(r for r in others if r not in unproven), unproven=unproven, known=bool(others)
-        )
+        want = self.of_finalize(event, ready=self._last)
+        return replace(want, known=bool(want.ranks or want.unproven))
 
     def of_passive(self, event: int) -> WaitCondition:
         """Return the want of a lock, an unlock or a flush. A lock waits for the ranks that hold it. Every window call
